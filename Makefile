@@ -1,0 +1,70 @@
+# Everything that is done with a checkout. `make setup` needs python3 and nothing else; the other targets set up what is
+# missing by themselves, and are quick when nothing is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+JARS := .cache/ivy/.fetched
+
+# Several pytest runs follow each other, so that the quick ones fail first and each one has servers of its own.
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-contract test-integration test-faults lint docs bench constraints clean
+
+help:
+	@echo "make setup      .venv with everything installed, and Spark's jars in .cache/ivy"
+	@echo "make demo       load real data, change it, and look at it"
+	@echo "make test       everything that CI runs"
+	@echo "make test-unit  the tests that need neither a server nor Spark"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make docs       the documentation, in site/"
+	@echo "make bench      the benchmarks"
+
+setup: $(INSTALLED) $(JARS)
+
+$(INSTALLED): pyproject.toml constraints.txt tools/bootstrap.py
+	$(PYTHON) tools/bootstrap.py
+	@touch $@
+
+$(JARS): $(INSTALLED) src/lakeward/toolchain.py
+	$(BIN)/python -m lakeward.toolchain
+	@touch $@
+
+demo: setup
+	$(BIN)/lakeward demo
+
+test: lint test-unit test-contract test-integration test-faults docs
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-unit: $(INSTALLED)
+	$(PYTEST) tests/unit
+
+test-contract: $(INSTALLED)
+	$(BIN)/python tools/suite.py tests/contract
+
+test-integration: $(INSTALLED) $(JARS)
+	$(BIN)/python tools/suite.py tests/integration
+
+test-faults: $(INSTALLED) $(JARS)
+	$(BIN)/python tools/suite.py tests/faults
+
+docs: $(INSTALLED)
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: setup
+	@for each in benchmarks/bench_*.py; do echo "== $$each"; $(BIN)/python "$$each" || exit 1; done
+
+# After a change of the dependencies. The file holds versions alone, so that it works with any package index.
+constraints: $(INSTALLED)
+	UV_PYTHON_DOWNLOADS=never $$(command -v uv || echo .tools/bin/uv) pip compile pyproject.toml --all-extras --group dev \
+	  --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url -q -o constraints.txt
+
+clean:
+	rm -rf $(VENV) .tools .cache site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
