@@ -1,0 +1,206 @@
+"""Every error that Lakeward raises on purpose. `code` is stable; the message names the value and the way out."""
+
+from __future__ import annotations
+
+
+class LakewardError(Exception):
+    """Base of all errors. `code` never changes between releases; `status` is the HTTP status it is answered with."""
+
+    code = "internal"
+    status = 500
+
+
+class InvalidInput(LakewardError):
+    """What the caller gave cannot be used; the message says which value and what would be accepted."""
+
+    code = "invalid_input"
+    status = 400
+
+
+class InvalidName(InvalidInput):
+    code = "invalid_name"
+
+
+class InvalidSetting(InvalidInput):
+    code = "invalid_setting"
+
+
+class InvalidSchema(InvalidInput):
+    """A schema, a schema change, a partition or a sort definition that Iceberg's rules refuse."""
+
+    code = "invalid_schema"
+
+
+class InvalidFilter(InvalidInput):
+    code = "invalid_filter"
+
+
+class ColumnNotFound(InvalidInput):
+    code = "column_not_found"
+
+
+class FileRefused(InvalidInput):
+    """A file or a batch of rows that may not enter a table. `reason` is one of the stable words below.
+
+    Reasons: not_found, unreadable, truncated, wrong_format, unknown_column, missing_column, wrong_type, unknown_field_id,
+    missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, already_registered.
+    """
+
+    code = "file_refused"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class NamespaceNotFound(LakewardError):
+    code = "namespace_not_found"
+    status = 404
+
+
+class NamespaceAlreadyExists(LakewardError):
+    code = "namespace_already_exists"
+    status = 409
+
+
+class NamespaceNotEmpty(LakewardError):
+    code = "namespace_not_empty"
+    status = 409
+
+
+class TableNotFound(LakewardError):
+    code = "table_not_found"
+    status = 404
+
+
+class TableAlreadyExists(LakewardError):
+    code = "table_already_exists"
+    status = 409
+
+
+class PartitionMetadataNotFound(LakewardError):
+    """No footer is stored for a path: an error, never an empty answer."""
+
+    code = "partition_metadata_not_found"
+    status = 404
+
+
+class MetadataVersionNotFound(LakewardError):
+    code = "metadata_version_not_found"
+    status = 404
+
+
+class IntentLost(LakewardError):
+    """The write's intent is gone: its lease ran out and recovery took the files. Nothing was registered; write again."""
+
+    code = "intent_lost"
+    status = 409
+
+
+class LeaseLost(LakewardError):
+    """The fence of a lease is no longer the current one: another owner has taken over."""
+
+    code = "lease_lost"
+    status = 409
+
+
+class LeaseHeld(LakewardError):
+    """Somebody else holds the lease, and the wait for it ran out."""
+
+    code = "lease_held"
+    status = 503
+
+
+class BatchOutOfOrder(LakewardError):
+    """A batch says that it starts where the stream does not stand."""
+
+    code = "batch_out_of_order"
+    status = 409
+
+
+class MetadataConflict(LakewardError):
+    """The table's metadata moved while a snapshot was made, more often than is retried."""
+
+    code = "metadata_conflict"
+    status = 503
+
+
+class CommitFailed(LakewardError):
+    code = "commit_failed"
+    status = 409
+
+
+class RegistryUnavailable(LakewardError):
+    """The registry's database does not answer."""
+
+    code = "registry_unavailable"
+    status = 503
+
+
+class RegistryOutdated(LakewardError):
+    """The registry's schema is older than this code; `lakeward db upgrade` brings it up."""
+
+    code = "registry_outdated"
+
+
+class RegistryTooNew(LakewardError):
+    """The registry says that code of this age may no longer read or write it."""
+
+    code = "registry_too_new"
+
+
+class DatabaseError(LakewardError):
+    """The database refused a statement; the driver's message is in this one."""
+
+    code = "database_error"
+
+
+class StorageError(LakewardError):
+    """A file or object could not be read, written or deleted."""
+
+    code = "storage_error"
+
+
+class ObjectNotFound(StorageError):
+    code = "object_not_found"
+    status = 404
+
+
+class WarehouseNotWritable(StorageError):
+    code = "warehouse_not_writable"
+
+
+class StorageFull(StorageError):
+    code = "storage_full"
+
+
+class JavaMissing(LakewardError):
+    code = "java_missing"
+
+
+class SparkMissing(LakewardError):
+    code = "spark_missing"
+
+
+class SparkConnectUnsupported(LakewardError):
+    """The session has no JVM gateway, so a staged write is impossible."""
+
+    code = "spark_connect_unsupported"
+
+
+class ExtraMissing(LakewardError):
+    """An optional package is not installed; the message names the extra."""
+
+    code = "extra_missing"
+
+
+class AuditFailed(LakewardError):
+    """The registry and the files disagree."""
+
+    code = "audit_failed"
+
+
+class CheckFailed(LakewardError):
+    """A comparison of what was read with what was written failed."""
+
+    code = "check_failed"

@@ -1,0 +1,1 @@
+"""Records: frozen, typed, without behaviour beyond what follows from their own fields."""

@@ -1,0 +1,155 @@
+"""Files of tables, as writers hand them over and as the registry keeps them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+# A partition's values by partition field id, each as Iceberg's single-value JSON (specification, appendix D); null is None.
+PartitionValues = dict[int, Any]
+
+
+def partition_key(partition: PartitionValues) -> str:
+    """One text for one partition, equal exactly when all values are: canonical JSON, fields by ascending id."""
+    return msgspec.json.encode({str(i): partition[i] for i in sorted(partition)}).decode()
+
+
+class FileStatistics(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Column statistics of one file by field id. Bounds are Iceberg's single-value binary (specification, appendix D).
+
+    In JSON, bounds are base64 text. A column whose bounds are unknown or NaN has none.
+    """
+
+    column_sizes: dict[int, int] = {}
+    value_counts: dict[int, int] = {}
+    null_counts: dict[int, int] = {}
+    nan_counts: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished file that a writer hands to registration. Sizes in bytes."""
+
+    path: str
+    size: int
+    row_count: int
+    file_type: str = "parquet"  # parquet | json
+    schema_id: int
+    spec_id: int = 0
+    sort_order_id: int = 0
+    partition: PartitionValues = {}
+    partition_path: str = ""  # for people: 'month=1/origin=JFK'; '' when unpartitioned
+    statistics: FileStatistics = FileStatistics()
+    split_offsets: list[int] = []
+    checksum: str | None = None  # 'algorithm:hex'
+    is_compressed: bool = True
+    created_at: datetime | None = None  # none: the time of registration
+    modified_at: datetime | None = None
+    footer: bytes | None = None  # Parquet's footer: thrift bytes as pyarrow's FileMetaData writes them
+
+
+class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of table_files."""
+
+    file_id: int
+    table_id: int
+    file_name: str
+    file_path: str
+    file_size: int
+    file_type: str
+    content: int  # 0 data, 1 position deletes, 2 equality deletes, as in Iceberg
+    partition: PartitionValues
+    partition_path: str
+    row_count: int
+    checksum: str | None
+    is_compressed: bool
+    statistics: FileStatistics
+    split_offsets: list[int]
+    schema_id: int
+    spec_id: int
+    sort_order_id: int
+    created_at: datetime
+    modified_at: datetime
+    registered_at: datetime
+    intent_id: str | None
+    snapshot_id: int | None  # none while the file is pending
+    sequence_number: int | None
+    first_row_id: int | None
+    set_aside_reason: str | None  # why the file cannot be part of a snapshot; none for a live file
+
+
+class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of retired_files: an object in quarantine."""
+
+    retired_id: int
+    table_id: int
+    file_path: str
+    file_size: int
+    kind: str  # data | metadata | manifest | manifest_list | stray
+    reason: str
+    retired_at: datetime
+    expires_at: datetime
+    snapshot_id: int | None  # the snapshot that added the file, if one did
+    removed_by: int | None  # the snapshot that removed it, once one has; none while Iceberg still lists it
+    record: dict[str, Any] | None  # the table_files row, so that a rollback can bring it back
+
+
+class FileInfo(msgspec.Struct, frozen=True):
+    """A file as the write path's calls name it (`update_table_files`)."""
+
+    name: str
+    path: str
+    size: int
+    row_count: int
+    checksum: str | None
+    created: datetime
+    modified: datetime
+    partition_path: str
+
+
+class PartitionMetadata(msgspec.Struct, frozen=True):
+    """One row of partition_metadata. `metadata` is none where the footer is larger than is stored."""
+
+    file_path: str
+    table_id: int
+    metadata: bytes | None
+    metadata_size: int
+    insert_time: datetime
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """A declared write: everything it makes stands below `prefix` (a location that ends in '/')."""
+
+    intent_id: str
+    table_id: int
+    kind: str  # write | flush
+    prefix: str
+    owner: str
+    lease_until: datetime
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The key under which an append is applied once: a stream's name and the batch's id in it.
+
+    `start` and `end` say what was consumed; with them, the batch is applied only if the stream stands at `start`.
+    """
+
+    stream: str
+    batch_id: str
+    start: Any = None
+    end: Any = None
+
+
+class AppendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an append did; a replayed batch gets the first answer with `replayed` true. Seconds are of this call."""
+
+    table_uuid: str
+    rows: int
+    files: list[str]
+    bytes: int
+    replayed: bool = False
+    snapshot_id: int | None = None
+    seconds: dict[str, float] = {}  # write, register, snapshot

@@ -1,0 +1,65 @@
+"""Names of namespaces and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lakeward.errors import InvalidName
+
+MAX_NAME_LENGTH = 255  # characters of one level; the registry's text columns have no limit, file systems and engines do
+SEPARATOR = "\x1f"  # joins the levels of a namespace in the REST catalog's paths (Iceberg's default)
+
+TableName: TypeAlias = "str | tuple[str, ...] | TableIdentifier"
+NamespaceName: TypeAlias = "str | tuple[str, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class TableIdentifier:
+    namespace: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+
+def check_level(level: str, of: str) -> str:
+    """One level of a name: not empty, no control characters (the REST separator is one), at most 255 characters.
+
+    Raises:
+        InvalidName: naming the value and the rule.
+    """
+    if not isinstance(level, str) or not level or level.isspace():
+        raise InvalidName(f"{of} {level!r} is empty; give at least one visible character")
+    if len(level) > MAX_NAME_LENGTH:
+        raise InvalidName(f"{of} {level[:40]!r}... has {len(level)} characters; at most {MAX_NAME_LENGTH} are allowed")
+    bad = [c for c in level if ord(c) < 32 or ord(c) == 127]
+    if bad or any(0xD800 <= ord(c) <= 0xDFFF for c in level):
+        raise InvalidName(f"{of} {level!r} holds a control or surrogate character; use printable characters")
+    return level
+
+
+def parse_namespace(name: NamespaceName) -> tuple[str, ...]:
+    """'a.b' or ('a', 'b') -> ('a', 'b'). A level that holds a dot must come in a tuple.
+
+    Raises:
+        InvalidName: a level is empty, too long or holds control characters.
+    """
+    levels = tuple(name.split(".")) if isinstance(name, str) else tuple(name)
+    if not levels:
+        raise InvalidName("the namespace is empty; give a name such as 'sales'")
+    return tuple(check_level(level, "namespace") for level in levels)
+
+
+def parse_table(name: TableName) -> TableIdentifier:
+    """'ns.table', 'a.b.table' or a tuple of the same -> TableIdentifier. A part that holds a dot must come in a tuple.
+
+    Raises:
+        InvalidName: no namespace, or a part is empty, too long or holds control characters.
+    """
+    if isinstance(name, TableIdentifier):
+        return name
+    parts = tuple(name.split(".")) if isinstance(name, str) else tuple(name)
+    if len(parts) < 2:
+        raise InvalidName(f"table {name!r} names no namespace; write 'namespace.table' or ('namespace', 'table')")
+    return TableIdentifier(parse_namespace(parts[:-1]), check_level(parts[-1], "table"))
