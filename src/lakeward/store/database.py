@@ -1,0 +1,217 @@
+"""The one place where connections and transactions are opened."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+
+BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
+CONNECT_TIMEOUT_S = 10  # PostgreSQL
+
+
+class Database:
+    """A registry's database. Threads may share it; a forked child must open its own.
+
+    `transaction()` writes, `read()` reads one consistent view; both yield a connection that is closed at the end.
+    """
+
+    def __init__(self, url: str, *, durable: bool = True) -> None:
+        """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder.
+
+        `durable=False` lets SQLite lose the last commits when the machine stops (synchronous=NORMAL); for throw-away
+        registries only.
+
+        Raises:
+            InvalidSetting: the URL is of another database.
+        """
+        self.url = _sqlalchemy_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._gate: _Gate | None = None
+        if self.is_sqlite:
+            self.engine = _sqlite_engine(self.url, durable)
+            if self.url.database and self.url.database != ":memory:":
+                self._gate = _gate_for(self.url.database)
+        else:
+            self.engine = sa.create_engine(
+                self.url,
+                pool_pre_ping=True,
+                pool_size=10,
+                max_overflow=20,
+                connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "lakeward"},
+            )
+
+    def __repr__(self) -> str:
+        return f"Database({self.url.render_as_string(hide_password=True)!r})"
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A writing transaction: committed when the block ends, rolled back when it raises.
+
+        On SQLite writers queue at a lock file before BEGIN IMMEDIATE: SQLite's own busy wait is not fair, and waits of
+        more than a second were measured with eight processes.
+
+        Raises:
+            RegistryUnavailable: the database does not answer.
+            DatabaseError: it refused a statement.
+        """
+        gate = self._gate
+        with _wrapped(self), gate if gate is not None else _OPEN, self.engine.connect() as connection:
+            if self.is_sqlite:
+                connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A reading transaction: every statement sees the same state."""
+        with _wrapped(self), self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _sqlalchemy_url(url: str) -> sa.URL:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise InvalidSetting(f"registry {url!r} is no database URL; use a file path or postgresql://...") from None
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        return parsed
+    if backend in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    raise InvalidSetting(f"registry database {backend!r} is not supported; use SQLite or PostgreSQL")
+
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
+    if not url.database or url.database == ":memory:":
+        engine = sa.create_engine(
+            url, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False, "cached_statements": 512}
+        )
+    else:
+        _make_folder(Path(url.database).parent)
+        engine = sa.create_engine(
+            url,
+            poolclass=sa.pool.QueuePool,
+            pool_size=10,
+            max_overflow=50,
+            connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000, "cached_statements": 512},
+        )
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        for pragma in (
+            "journal_mode = WAL",
+            f"synchronous = {'FULL' if durable else 'NORMAL'}",
+            "foreign_keys = ON",
+            "recursive_triggers = ON",  # or REPLACE would delete without a trigger
+            f"busy_timeout = {BUSY_TIMEOUT_MS}",
+            "cache_size = -16384",  # 16 MiB
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("lakeward_begin", "BEGIN"))
+
+    return engine
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RegistryUnavailable(
+            f"the registry's folder {folder} cannot be made: {error.strerror}; choose another with registry=..."
+        ) from error
+
+
+class _Gate:
+    """Lets one writer of one SQLite file through at a time, across threads and processes, in the order of asking."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path + ".lock"
+        self._threads = threading.Lock()
+        self._file: int | None = None
+        self._pid = 0
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            if self._file is None or self._pid != os.getpid():
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._pid = os.getpid()
+            # Record locks: the kernel serves waiters in order, and frees a dead process's lock.
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            self._threads.release()
+            raise RegistryUnavailable(
+                f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        self._threads.release()
+
+
+class _NoGate:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_OPEN = _NoGate()
+# One gate a file and process: record locks belong to the process, and closing any descriptor of a file frees them all.
+_gates: dict[str, _Gate] = {}
+_gates_lock = threading.Lock()
+
+
+def _gate_for(path: str) -> _Gate:
+    real = os.path.realpath(path)
+    with _gates_lock:
+        return _gates.setdefault(real, _Gate(real))
+
+
+def _reset_gates_in_child() -> None:
+    _gates.clear()
+
+
+os.register_at_fork(after_in_child=_reset_gates_in_child)
+
+
+# Errors ---------------------------------------------------------------------------------------------------------------
+@contextmanager
+def _wrapped(database: Database) -> Iterator[None]:
+    """Driver errors become ours, once, here."""
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        raise RegistryUnavailable(
+            f"the registry {database.url.render_as_string(hide_password=True)} does not answer: {_reason(error)}; "
+            "check that it runs and that the address is right"
+        ) from error
+    except sa.exc.DBAPIError as error:
+        raise DatabaseError(f"the registry refused a statement: {_reason(error)}") from error
+
+
+def _reason(error: sa.exc.DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__

@@ -1,0 +1,348 @@
+"""The registry's tables, once for SQLite and PostgreSQL.
+
+Things are known by id: `table_id`, `namespace_id` and `warehouse_id` are never used again, and tables and warehouses
+have a UUID for the outside. Rules that must hold stand here as constraints, so that SQL typed by hand keeps them too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.files import FileStatistics
+from lakeward.model.tables import ColumnStatistics
+from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Text, UtcTime
+
+SCHEMA_VERSION = 1  # of the newest migration
+MINIMUM_VERSION = 1  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
+
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+def _table(name: str, *parts: Any) -> sa.Table:
+    return sa.Table(name, metadata, *parts, sqlite_strict=True, sqlite_autoincrement=True)
+
+
+def _id(name: str) -> sa.Column[int]:
+    return sa.Column(name, Int64, primary_key=True, autoincrement=True)
+
+
+def _col(name: str, type_: Any, *rest: Any, null: bool = False, default: str | None = None) -> sa.Column[Any]:
+    return sa.Column(name, type_, *rest, nullable=null, server_default=None if default is None else sa.text(default))
+
+
+def _ref(column: str, *, cascade: bool = False) -> sa.ForeignKey:
+    return sa.ForeignKey(column, ondelete="CASCADE" if cascade else "RESTRICT")
+
+
+def _one_of(column: str, *values: str) -> sa.CheckConstraint:
+    return sa.CheckConstraint(f"{column} IN ({', '.join(repr(v) for v in values)})", name=column)
+
+
+def _not_negative(*columns: str) -> list[sa.CheckConstraint]:
+    return [sa.CheckConstraint(f"{column} >= 0", name=column) for column in columns]
+
+
+registry_info = _table(
+    "registry_info",
+    sa.Column("id", Int32, sa.CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    _col("registry_uuid", Text),
+    _col("schema_version", Int32),
+    _col("minimum_version", Int32),
+    _col("created_at", UtcTime),
+)
+
+warehouses = _table(
+    "warehouses",
+    _id("warehouse_id"),
+    _col("warehouse_uuid", Text),
+    _col("name", Text),
+    _col("location", Text),
+    _col("created_at", UtcTime),
+    sa.UniqueConstraint("warehouse_uuid"),
+    sa.UniqueConstraint("name"),
+)
+
+namespaces = _table(
+    "namespaces",
+    _id("namespace_id"),
+    _col("warehouse_id", Int64, _ref("warehouses.warehouse_id")),
+    _col("levels", Json(tuple[str, ...])),
+    _col("path", Text),  # the levels joined by U+001F: unique, and sorted as the REST catalog lists them
+    _col("properties", Json(dict[str, str])),
+    _col("created_at", UtcTime),
+    sa.UniqueConstraint("warehouse_id", "path"),
+)
+
+tables = _table(
+    "tables",
+    _id("table_id"),
+    _col("table_uuid", Text),
+    _col("namespace_id", Int64, _ref("namespaces.namespace_id"), null=True),  # none once dropped
+    _col("name", Text),
+    _col("location", Text),
+    _col("format", Text),
+    _col("format_version", Int32),
+    _col("version", Int64),
+    _col("row_count", Int64, default="0"),
+    _col("deleted_row_count", Int64, default="0"),
+    _col("total_size", Int64, default="0"),
+    _col("file_count", Int64, default="0"),
+    _col("landing_row_count", Int64, default="0"),
+    _col("landing_size", Int64, default="0"),
+    _col("landing_file_count", Int64, default="0"),
+    _col("last_modified", UtcTime),
+    _col("last_column_id", Int32),
+    _col("last_partition_id", Int32),
+    _col("metadata_location", Text, null=True),
+    _col("iceberg_version", Int64, default="0"),
+    _col("current_snapshot_id", Int64, null=True),
+    _col("created_at", UtcTime),
+    _col("dropped_at", UtcTime, null=True),
+    sa.UniqueConstraint("table_uuid"),
+    sa.UniqueConstraint("location"),
+    _one_of("format", "parquet", "json"),
+    sa.CheckConstraint("format_version IN (2, 3)", name="format_version"),
+    sa.CheckConstraint("(namespace_id IS NULL) = (dropped_at IS NOT NULL)", name="dropped"),
+    *_not_negative("row_count", "deleted_row_count", "total_size", "file_count"),
+    *_not_negative("landing_row_count", "landing_size", "landing_file_count"),
+    # A dropped table's name is free again: it has no namespace, and NULLs do not collide.
+    sa.UniqueConstraint("namespace_id", "name"),
+)
+
+table_columns = _table(
+    "table_columns",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("field_id", Int32, primary_key=True, autoincrement=False),
+    _col("position", Int32),
+    _col("name", Text),
+    _col("type", Json()),
+    _col("required", Flag),
+    _col("doc", Text, null=True),
+    sa.CheckConstraint("field_id > 0", name="field_id"),
+    sa.CheckConstraint("required IN (0, 1)", name="required").ddl_if(dialect="sqlite"),
+)
+
+table_metadata = _table(
+    "table_metadata",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("metadata_version", Int64, primary_key=True, autoincrement=False),
+    _col("schema_version", Int32),
+    _col("schema", Json()),
+    _col("spec_id", Int32),
+    _col("partition_by", Json()),
+    _col("sort_order_id", Int32),
+    _col("sort_by", Json()),
+    _col("properties", Json(dict[str, str])),
+    _col("storage_engine", Text),
+    _col("engine_config", Json()),
+    _col("format", Text),
+    _col("compression", Text),
+    _col("change", Text),
+    _col("created_at", UtcTime),
+    _one_of("storage_engine", "local", "s3"),
+    _one_of("format", "parquet", "json"),
+    sa.CheckConstraint("metadata_version > 0", name="metadata_version"),
+)
+
+table_files = _table(
+    "table_files",
+    _id("file_id"),
+    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("file_name", Text),
+    _col("file_path", Text),
+    _col("file_size", Int64),
+    _col("file_type", Text),
+    _col("content", Int32, default="0"),
+    _col("referenced_data_file", Text, null=True),
+    _col("partition_key", Text),
+    _col("partition_path", Text),
+    _col("row_count", Int64),
+    _col("checksum", Text, null=True),
+    _col("is_compressed", Flag),
+    _col("statistics", Json(FileStatistics)),
+    _col("split_offsets", Json(list[int])),
+    _col("schema_id", Int32),
+    _col("spec_id", Int32),
+    _col("sort_order_id", Int32),
+    _col("created_at", UtcTime),
+    _col("modified_at", UtcTime),
+    _col("registered_at", UtcTime),
+    _col("intent_id", Text, null=True),
+    _col("snapshot_id", Int64, null=True),
+    _col("sequence_number", Int64, null=True),
+    _col("first_row_id", Int64, null=True),
+    _col("set_aside_reason", Text, null=True),
+    _one_of("file_type", "parquet", "json"),
+    sa.CheckConstraint("content IN (0, 1, 2)", name="content"),
+    sa.CheckConstraint("is_compressed IN (0, 1)", name="is_compressed").ddl_if(dialect="sqlite"),
+    sa.CheckConstraint("snapshot_id IS NULL OR set_aside_reason IS NULL", name="set_aside"),
+    *_not_negative("file_size", "row_count"),
+    sa.Index("ix_table_files_table_id_partition", "table_id", "spec_id", "partition_key", "file_id"),
+    sa.Index("ix_table_files_table_id_file_id", "table_id", "file_id"),
+)
+# The key of a file is (path, content, referenced data file): a path is one data file, or the vectors of several.
+sa.Index(
+    "uq_table_files_file_path",
+    table_files.c.file_path,
+    table_files.c.content,
+    sa.func.coalesce(table_files.c.referenced_data_file, sa.literal_column("''")),
+    unique=True,
+)
+_pending = sa.and_(table_files.c.snapshot_id.is_(None), table_files.c.set_aside_reason.is_(None))
+sa.Index(
+    "ix_table_files_pending",
+    table_files.c.table_id,
+    table_files.c.file_id,
+    sqlite_where=_pending,
+    postgresql_where=_pending,
+)
+
+table_stats = _table(
+    "table_stats",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("spec_id", Int32, primary_key=True, autoincrement=False),
+    sa.Column("partition_key", Text, primary_key=True),
+    sa.Column("file_type", Text, primary_key=True),
+    _col("partition_path", Text),
+    _col("row_count", Int64),
+    _col("file_count", Int64),
+    _col("total_size", Int64),
+    _col("last_modified", UtcTime),
+    _col("columns", Json(dict[int, ColumnStatistics])),
+    *_not_negative("row_count", "file_count", "total_size"),
+)
+
+table_snapshots = _table(
+    "table_snapshots",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("snapshot_id", Int64, primary_key=True, autoincrement=False),
+    _col("parent_snapshot_id", Int64, null=True),
+    _col("sequence_number", Int64),
+    _col("timestamp_ms", Int64),
+    _col("operation", Text),
+    _col("summary", Json(dict[str, str])),
+    _col("manifest_list", Text),
+    _col("schema_id", Int32),
+    _col("metadata_location", Text),
+    _col("trigger", Text),
+    _col("created_at", UtcTime),
+    _col("expired_at", UtcTime, null=True),  # when it left metadata.json
+    _one_of("trigger", "query", "manual", "sync", "time", "size", "client"),
+    sa.UniqueConstraint("table_id", "sequence_number"),
+)
+
+partition_metadata = _table(
+    "partition_metadata",
+    sa.Column("file_path", Text, primary_key=True),
+    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("metadata", Bytes, null=True),
+    _col("metadata_size", Int64),
+    _col("insert_time", UtcTime),
+    sa.Index("ix_partition_metadata_table_id", "table_id"),
+)
+
+pending_writes = _table(
+    "pending_writes",
+    sa.Column("intent_id", Text, primary_key=True),
+    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("kind", Text),
+    _col("prefix", Text),
+    _col("owner", Text),
+    _col("started_at", UtcTime),
+    _col("lease_until", UtcTime),
+    _col("recovered_at", UtcTime, null=True),  # set by recovery; the prefix is swept once more after sweep_after
+    _col("sweep_after", UtcTime, null=True),
+    sa.UniqueConstraint("prefix"),
+    _one_of("kind", "write", "flush"),
+    sa.Index("ix_pending_writes_lease_until", "lease_until"),
+    sa.Index("ix_pending_writes_table_id", "table_id"),
+)
+
+retired_files = _table(
+    "retired_files",
+    _id("retired_id"),
+    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("file_path", Text),
+    _col("file_size", Int64),
+    _col("kind", Text),
+    _col("reason", Text),
+    _col("retired_at", UtcTime),
+    _col("expires_at", UtcTime),
+    _col("sequence_number", Int64, null=True),  # of the snapshot that added it
+    _col("snapshot_id", Int64, null=True),  # the snapshot that added it
+    _col("removed_by", Int64, null=True),  # the snapshot that removed it; none while the current one still lists it
+    _col("removed_sequence", Int64, null=True),
+    _col("record", Json(), null=True),
+    _one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray"),
+    sa.UniqueConstraint("file_path"),
+    sa.Index("ix_retired_files_expires_at", "expires_at", "retired_id"),
+    sa.Index("ix_retired_files_table_id", "table_id"),
+)
+_removal_pending = sa.and_(retired_files.c.snapshot_id.is_not(None), retired_files.c.removed_by.is_(None))
+sa.Index(
+    "ix_retired_files_removal_pending",
+    retired_files.c.table_id,
+    sqlite_where=_removal_pending,
+    postgresql_where=_removal_pending,
+)
+
+leases = _table(
+    "leases",
+    sa.Column("name", Text, primary_key=True),
+    _col("owner", Text),
+    _col("fence", Int64),
+    _col("expires_at", UtcTime),
+    sa.CheckConstraint("fence > 0", name="fence"),
+)
+
+applied_batches = _table(
+    "applied_batches",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("stream", Text, primary_key=True),
+    sa.Column("batch_id", Text, primary_key=True),
+    _col("start_position", Json(), null=True),
+    _col("end_position", Json(), null=True),
+    _col("answer", Json()),
+    _col("applied_at", UtcTime),
+)
+
+stream_positions = _table(
+    "stream_positions",
+    sa.Column("table_id", Int64, _ref("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("stream", Text, primary_key=True),
+    _col("position", Json(), null=True),
+    _col("batch_id", Text),
+    _col("updated_at", UtcTime),
+)
+
+# Written by triggers only (feed.py). On PostgreSQL it has a column more: xid, the writing transaction's id.
+registry_changes = _table(
+    "registry_changes",
+    _id("sequence"),
+    _col("table_name", Text),
+    _col("operation", Text),
+    _col("table_id", Int64),
+    _col("data", Json()),
+    _col("changed_at", UtcTime),
+    _one_of("operation", "INSERT", "UPDATE", "DELETE"),
+)
+
+# Watched by the feed, and the columns that the feed leaves out.
+WATCHED: dict[str, frozenset[str]] = {
+    "tables": frozenset(),
+    "table_columns": frozenset(),
+    "table_metadata": frozenset(),
+    "table_files": frozenset({"statistics", "split_offsets"}),
+    "table_stats": frozenset({"columns"}),
+    "table_snapshots": frozenset(),
+}

@@ -1,0 +1,100 @@
+"""Column types that mean the same on SQLite (strict tables) and PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+# 64-bit on both: SQLite's INTEGER is; an INTEGER PRIMARY KEY there is the row id.
+Int64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+Int32 = sa.Integer()
+Text = sa.Text()
+Bytes = sa.LargeBinary()
+
+
+class Flag(TypeDecorator[bool]):
+    """A boolean: BOOLEAN on PostgreSQL, INTEGER 0 or 1 on SQLite (the schema adds the check)."""
+
+    impl = sa.Boolean
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return sa.Integer() if dialect.name == "sqlite" else sa.Boolean()
+
+    def process_bind_param(self, value: bool | None, dialect: Dialect) -> Any:
+        return value if value is None or dialect.name != "sqlite" else int(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
+        return None if value is None else bool(value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A point in time to the microsecond, UTC, aware. On SQLite text of fixed width, so that order is text order."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return sa.Text() if dialect.name == "sqlite" else sa.DateTime(timezone=True)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        return time_text(value) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
+
+
+def time_text(value: datetime) -> str:
+    """2026-01-02T03:04:05.000006Z"""
+    value = value.astimezone(UTC)
+    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond:06d}Z"
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON document, key order kept (json, not jsonb). With `record`, decoded into that type."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def __init__(self, record: Any = Any) -> None:
+        super().__init__()
+        self.record = record
+        self._decoder = msgspec.json.Decoder(record)
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        # As text to the driver on both sides: PostgreSQL reads an untyped literal as json, and sends json back as text
+        # only when asked, which database.py does.
+        return sa.Text() if dialect.name == "sqlite" else _PlainJson()
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else msgspec.json.encode(value).decode()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else self._decoder.decode(value)
+
+
+class _PlainJson(sa.types.UserDefinedType[str]):
+    """`json` whose values go to and come from the driver as text."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "JSON"
+
+    def bind_expression(self, bindvalue: Any) -> Any:
+        return sa.cast(sa.type_coerce(bindvalue, sa.Text()), postgresql.JSON())
+
+    def column_expression(self, column: Any) -> Any:
+        return sa.type_coerce(sa.cast(column, sa.Text()), self)
