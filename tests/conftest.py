@@ -1,0 +1,48 @@
+"""Fixtures for all suites. A server starts when the first test asks for it, and ends with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import postgres
+from tests.support import s3 as s3_support
+from tests.support.postgres import PostgresServer
+from tests.support.s3 import S3
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    with postgres.running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def pg_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """SQLAlchemy's URL of an empty PostgreSQL database that is this test's own."""
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind that a registry can live in: the test runs once on each."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'registry.db'}"
+    url: str = request.getfixturevalue("pg_url")
+    return url
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    with s3_support.running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3:
+    """The S3 server, with an empty bucket that is this test's own."""
+    return s3_server.with_new_bucket()

