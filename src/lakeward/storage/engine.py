@@ -1,0 +1,212 @@
+"""What a storage engine can do, and which one is meant by a location or a name."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs
+
+from lakeward.errors import InvalidInput, InvalidSetting
+from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
+
+CHUNK_SIZE = 4 << 20  # bytes read at a time where an object is read whole
+
+ENGINES = ("local", "s3")
+
+
+class ObjectInfo(msgspec.Struct, frozen=True):
+    """One object as a listing shows it. `modified` has a time zone; sizes in bytes."""
+
+    location: str
+    size: int
+    modified: datetime
+
+
+class DeleteFailure(msgspec.Struct, frozen=True):
+    """An object that could not be deleted, and why."""
+
+    location: str
+    reason: str
+
+
+class OutputFile(Protocol):
+    """A file being written. It exists under its location once `close` has returned, and is durable then.
+
+    As a context manager it is closed at the end, or aborted when an error passes through: then nothing is left.
+    """
+
+    @property
+    def closed(self) -> bool: ...
+
+    def write(self, data: Any) -> int:
+        """Append bytes (anything with the buffer protocol, pyarrow's Buffer too); gives their number."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def tell(self) -> int: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class StorageEngine(Protocol):
+    """One kind of storage, with its settings. Safe to share between threads.
+
+    Every method raises StorageError or one of its kinds (ObjectNotFound, StorageFull, WarehouseNotWritable), with the
+    location and the way out in the message; secrets are in no message.
+    """
+
+    @property
+    def name(self) -> str:
+        """'local' or 's3'."""
+        ...
+
+    def read(self, location: str) -> bytes: ...
+
+    def write(self, location: str, data: Any) -> None:
+        """Write a whole object, replacing one that is there; readers see the old one, none, or the new one whole."""
+        ...
+
+    def open_output(self, location: str) -> OutputFile: ...
+
+    def open_input(self, location: str) -> pa.NativeFile:
+        """Random access; ranges are read as they are asked for."""
+        ...
+
+    def filesystem(self) -> pyarrow.fs.FileSystem:
+        """pyarrow's file system for this storage; paths in it come from `filesystem_path`."""
+        ...
+
+    def filesystem_path(self, location: str) -> str: ...
+
+    def size(self, location: str) -> int:
+        """Bytes of an object."""
+        ...
+
+    def modified(self, location: str) -> datetime: ...
+
+    def exists(self, location: str) -> bool: ...
+
+    def checksum(self, location: str) -> str | None:
+        """'algorithm:hex' that the store keeps itself over the whole object, or none; the object is not read."""
+        ...
+
+    def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
+        """Delete objects; one that is missing is no failure.
+
+        A local folder that a deleted file leaves empty goes too, and its parents as long as they stand below `below`
+        (a table's location); without `below` the file's own folder alone.
+        """
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object below a prefix that ends in '/', in no order; nothing where the prefix does not exist."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Delete everything below a prefix that ends in '/'; gives the number of objects that were deleted.
+
+        Raises:
+            InvalidInput: the prefix does not end in '/', or is the root of the storage.
+        """
+        ...
+
+    def check_writable(self, location: str) -> None:
+        """Write and delete a small object below a location.
+
+        Raises:
+            WarehouseNotWritable, StorageFull or StorageError: it did not work.
+        """
+        ...
+
+
+def engine_for(location_or_name: str, engine_config: Mapping[str, Any] | None = None) -> StorageEngine:
+    """The engine for a location ('file:///...', 's3://...') or a name ('local', 's3'); one object per configuration.
+
+    Raises:
+        InvalidSetting: no engine for it, or a setting that the engine does not know.
+        ExtraMissing: S3 without boto3.
+    """
+    name = engine_name(location_or_name)
+    config = {key: value for key, value in (engine_config or {}).items() if value is not None}
+    return _engine(name, msgspec.json.encode(dict(sorted(config.items()))))
+
+
+def engine_name(location_or_name: str) -> str:
+    """'local' or 's3', by a location's scheme or by name.
+
+    Raises:
+        InvalidSetting: neither.
+    """
+    if location_or_name in ENGINES:
+        return location_or_name
+    if location_or_name.startswith(LOCAL_SCHEME):
+        return "local"
+    if location_or_name.startswith(S3_SCHEME):
+        return "s3"
+    raise InvalidSetting(f"no storage engine for {location_or_name!r}; known are {', '.join(ENGINES)} (file://, s3://)")
+
+
+def compute_checksum(engine: StorageEngine, location: str, algorithm: str = "sha256") -> str:
+    """'algorithm:hex' over an object, which is read whole.
+
+    Raises:
+        ObjectNotFound, StorageError: it cannot be read.
+        InvalidInput: an algorithm that hashlib does not know.
+    """
+    try:
+        digest = hashlib.new(algorithm, usedforsecurity=False)
+    except ValueError:
+        raise InvalidInput(f"checksum algorithm {algorithm!r} is not known; use sha256") from None
+    with engine.open_input(location) as source:
+        while chunk := source.read(CHUNK_SIZE):
+            digest.update(chunk)
+    return f"{algorithm}:{digest.hexdigest()}"
+
+
+def check_prefix(prefix: str, root: str) -> None:
+    """Refuse to list or delete by a prefix that could reach further than one folder.
+
+    Raises:
+        InvalidInput: no slash at its end, or the storage's root itself.
+    """
+    if not prefix.endswith("/"):
+        raise InvalidInput(f"prefix {prefix!r} must end in '/', or it would reach neighbours whose names begin alike")
+    if prefix.rstrip("/") == root.rstrip("/"):
+        raise InvalidInput(f"prefix {prefix!r} is the root of the storage; name a folder in it")
+
+
+def check_settings(name: str, config: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raises: InvalidSetting: a key that the engine does not know; its value is not shown."""
+    unknown = sorted(set(config) - set(known))
+    if unknown:
+        raise InvalidSetting(
+            f"storage engine {name!r} has no setting {unknown[0]!r}; it knows {', '.join(sorted(known))}"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _engine(name: str, config: bytes) -> StorageEngine:
+    settings = msgspec.json.decode(config)
+    if name == "local":
+        from lakeward.storage.local import LocalEngine
+
+        return LocalEngine(settings)
+    from lakeward.storage.s3 import S3Engine
+
+    return S3Engine(settings)
