@@ -1,0 +1,1 @@
+"""What moves rows: writes, scans, and the Spark jobs behind them."""

@@ -1,0 +1,328 @@
+"""The staged Spark write: Iceberg's own Spark writer, without its commit.
+
+A table is put into Iceberg's cache of tables to be rewritten, under an id; Spark writes to it through the catalog that shows
+this cache; and the finished data files are taken from the coordinator that a rewrite would take them from. The registry
+then commits them, not Iceberg. Field ids, partition values, metrics and split offsets so are Iceberg's for every type and
+transform. These classes are Iceberg's inner ones: they are pinned by the version of its runtime, and are used here alone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeward.errors import (
+    FileRefused,
+    InvalidInput,
+    InvalidSetting,
+    SparkConnectUnsupported,
+    SparkMissing,
+    TableNotFound,
+)
+from lakeward.iceberg.partitions import partition_path
+from lakeward.model.files import DataFile, FileStatistics
+from lakeward.model.tables import Document
+from lakeward.pipeline.spark_columns import match_columns
+from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
+from lakeward.storage.engine import StorageEngine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeward.pipeline.target import WriteTarget
+
+_FOOTER_THREADS = 8
+_LAST_FIELD_ID = 2147483447  # those above are reserved (Iceberg specification, 'Reserved Field IDs')
+
+# Lakeward's names for codecs -> the writer's.
+_CODECS = {"none": "uncompressed"}
+
+
+def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list[DataFile]:
+    """Write a DataFrame's rows as data files below the intent's prefix. Nothing is committed; the files are whole.
+
+    Rows are spread over files as Spark's partitions have them, each task with one open file per partition of the table,
+    so that nothing is shuffled, unless the table's own write.distribution-mode asks for it. A table with a sort order gets
+    files that are each sorted.
+
+    Args:
+        dataframe: columns by name, see `match_columns`. Without rows no file is written.
+        catalog: the name under which the DataFrame's session knows Lakeward's catalog.
+
+    Raises:
+        SparkConnectUnsupported: the session has no JVM that this process can reach.
+        InvalidSetting: the session lacks the catalog's options, or they lead to another server.
+        InvalidInput, FileRefused: the columns do not fit; nothing was written.
+        FileRefused: null_in_required, found while writing.
+        TableNotFound: the table is gone, or another has its name by now.
+    """
+    spark = dataframe.sparkSession
+    java = _java(spark)
+    _check_catalog(spark, catalog)
+    table = _load(java, spark, target, catalog)
+    name = str(target.table.identifier)
+    spec = cast(Document, msgspec.json.decode(java.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())))
+    schema = cast(Document, msgspec.json.decode(java.org.apache.iceberg.SchemaParser.toJson(table.schema())))
+    rows = match_columns(dataframe, _spark_schema(java, table, name), name, _partition_sources(schema, spec))
+    staged = _with_properties(java, table, _properties(target, spec))
+    written = _write_staged(java, rows, staged, target, catalog)
+    files = [_data_file(content, schema, spec, target) for content in written]
+    return _with_footers(files, target.engine)
+
+
+# The session and the table ------------------------------------------------------------------------------------------------
+
+
+def _java(spark: SparkSession) -> Any:
+    """The view of the session's JVM through which Java classes are named. Any: py4j has no types."""
+    java = getattr(spark, "_jvm", None)
+    if java is None:
+        raise SparkConnectUnsupported(
+            "this Spark session runs in another process (Spark Connect), where files cannot be staged without a commit; "
+            "append from a classic session such as lake.spark(), or give the rows as an Arrow table: df.toArrow()"
+        )
+    return java
+
+
+def _check_catalog(spark: SparkSession, catalog: str) -> None:
+    for name in (ingest_catalog(catalog), stage_catalog(catalog)):
+        if spark.conf.get(f"spark.sql.catalog.{name}", None) is None:
+            raise InvalidSetting(
+                f"this Spark session has no catalog {name!r}; make the DataFrame in a session of lake.spark(), or give the "
+                "options of lake.spark_conf() to SparkSession.builder before the session starts"
+            )
+
+
+def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> Any:
+    """The table as the session's catalog has it (a Java BaseTable), the same one that the registry means."""
+    from py4j.java_gateway import JavaPackage
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    helper = java.org.apache.iceberg.spark.Spark3Util
+    if isinstance(helper, JavaPackage):
+        raise SparkMissing(
+            "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the jar"
+        )
+    identifier = target.table.identifier
+    name = ingest_catalog(catalog)
+    quoted = ".".join(_quoted(part) for part in (name, *identifier.namespace, identifier.name))
+    try:
+        # First the catalog alone: Spark takes the name of one that cannot be loaded for a namespace.
+        spark._jsparkSession.sessionState().catalogManager().catalog(name)
+        table = helper.loadIcebergTable(spark._jsparkSession, quoted)
+    except (Py4JJavaError, PySparkException) as error:
+        text = _java_message(error)
+        if "TABLE_OR_VIEW_NOT_FOUND" in text or "NoSuchTableException" in text or "NoSuchNamespaceException" in text:
+            raise _gone(target, catalog, "it has none of that name") from error
+        raise InvalidSetting(
+            f"the session's catalog {name!r} does not answer ({text}); if its lake was closed, take a new session from "
+            "lake.spark()"
+        ) from error
+    if str(table.uuid()) != target.table.table_uuid:
+        raise _gone(target, catalog, "it has another of that name")
+    return table
+
+
+def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
+    return TableNotFound(
+        f"table {target.table.identifier} ({target.table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
+        "it was dropped or renamed, or the session belongs to another lake: take one from lake.spark()"
+    )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _spark_schema(java: Any, table: Any, name: str) -> Any:
+    """The table's schema as Spark sees it, a StructType.
+
+    Raises:
+        FileRefused: wrong_type, for a type of Iceberg's that Spark lacks.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.sql.types import StructType
+
+    try:
+        text = java.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()
+    except Py4JJavaError as error:
+        raise FileRefused(
+            "wrong_type",
+            f"{name} has a column of a type that Spark cannot write ({_java_message(error)}); "
+            "append an Arrow table instead",
+        ) from error
+    return StructType.fromJson(msgspec.json.decode(text))
+
+
+def _partition_sources(schema: Document, spec: Document) -> list[str]:
+    """The top-level columns that partitions are made from."""
+    sources = {field["source-id"] for field in spec["fields"] if field["transform"] != "void"}
+    return [field["name"] for field in schema["fields"] if field["id"] in sources]
+
+
+# The write ----------------------------------------------------------------------------------------------------------------
+
+
+def _properties(target: WriteTarget, spec: Document) -> dict[str, str]:
+    """The table's properties for this write alone."""
+    given = target.metadata.properties
+    properties = {
+        "write.data.path": target.intent.prefix.rstrip("/"),
+        "write.distribution-mode": given.get("write.distribution-mode", "none"),
+        # Iceberg would count and bound the first hundred columns alone.
+        "write.metadata.metrics.max-inferred-column-defaults": given.get(
+            "write.metadata.metrics.max-inferred-column-defaults", "100000"
+        ),
+    }
+    if spec["fields"]:
+        # The plain layout names folders after partition values, and a value may be longer than a file's name can be. This
+        # one spreads files over hashed folders, and its names say nothing.
+        properties["write.object-storage.enabled"] = "true"
+        properties["write.object-storage.partitioned-paths"] = "false"
+    else:
+        properties["write.object-storage.enabled"] = "false"
+    return properties
+
+
+def _with_properties(java: Any, table: Any, properties: dict[str, str]) -> Any:
+    """The table with other properties, in memory only."""
+    current = table.operations().current()
+    merged = java.java.util.HashMap(current.properties())
+    for key in ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path"):
+        merged.remove(key)
+    for key, value in properties.items():
+        merged.put(key, value)
+    return java.org.apache.iceberg.BaseTable(table.operations().temp(current.replaceProperties(merged)), table.name())
+
+
+def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, catalog: str) -> list[Document]:
+    """Write, and give the finished files as Iceberg's JSON of content files (Iceberg specification, appendix C)."""
+    group = str(uuid.uuid4())
+    cache, coordinator = _table_cache(java), java.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+    codec = target.metadata.compression
+    cache.add(group, staged)
+    try:
+        writer = rows.writeTo(f"{_quoted(stage_catalog(catalog))}.{_quoted(group)}")
+        writer = writer.option("write-format", "parquet").option("compression-codec", _CODECS.get(codec, codec))
+        # Without fanout each task would sort its rows by partition first.
+        fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
+        with _mapped_errors(str(target.table.identifier)):
+            writer.option("fanout-enabled", fanout).append()
+        parser, spec = java.org.apache.iceberg.ContentFileParser, staged.spec()
+        return [msgspec.json.decode(parser.toJson(file, spec)) for file in coordinator.fetchNewFiles(staged, group)]
+    finally:
+        coordinator.clearRewrite(staged, group)
+        cache.remove(group)
+
+
+def _table_cache(java: Any) -> Any:
+    """Iceberg's SparkTableCache, the one of the JVM."""
+    from py4j.java_gateway import JavaMember
+
+    # `get` is a static method and an instance method. py4j asks which members the class has, keeps one of the two by
+    # chance, and so finds no static one in most JVMs; called by its full name it is always found.
+    return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", java._gateway_client)()
+
+
+@contextmanager
+def _mapped_errors(table: str) -> Iterator[None]:
+    """What a write can find wrong with the rows, as Lakeward's errors. Others, of a person's own functions too, pass."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except AnalysisException as error:
+        raise InvalidInput(f"the DataFrame cannot be written to {table}: {_first_line(str(error))}") from error
+    except PySparkException as error:
+        text = str(error)
+        if "NOT_NULL_ASSERT_VIOLATION" in text:
+            # What follows is the field's path, a part on a line of its own.
+            column = _first_line(text.partition("non-nullable field:")[2])
+            raise FileRefused(
+                "null_in_required",
+                f"column {column!r} of {table} is required and null in some row; fill or filter such rows",
+            ) from error
+        raise
+
+
+def _java_message(error: Exception) -> str:
+    """The first line of what a Java exception says; pyspark wraps some of them and leaves others as py4j has them."""
+    raised = getattr(error, "java_exception", None)
+    return _first_line(str(error) if raised is None else raised.toString())
+
+
+def _first_line(text: Any) -> str:
+    lines = str(text).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+# The files ----------------------------------------------------------------------------------------------------------------
+
+
+def _data_file(content: Document, schema: Document, spec: Document, target: WriteTarget) -> DataFile:
+    # Field by field in the spec's order; a void field has a null.
+    ids = [field["field-id"] for field in spec["fields"]]
+    partition = dict(zip(ids, content["partition"], strict=True))
+    statistics = FileStatistics(
+        column_sizes=_by_field(content, "column-sizes"),
+        value_counts=_by_field(content, "value-counts"),
+        null_counts=_by_field(content, "null-value-counts"),
+        nan_counts=_by_field(content, "nan-value-counts"),
+        # Hex text of single-value binary (Iceberg specification, appendix D).
+        lower={key: bytes.fromhex(value) for key, value in _by_field(content, "lower-bounds").items()},
+        upper={key: bytes.fromhex(value) for key, value in _by_field(content, "upper-bounds").items()},
+    )
+    return DataFile(
+        path=_below(target.intent.prefix, content["file-path"]),
+        size=content["file-size-in-bytes"],
+        row_count=content["record-count"],
+        schema_id=schema["schema-id"],
+        spec_id=spec["spec-id"],
+        sort_order_id=content.get("sort-order-id") or 0,
+        partition=partition,
+        partition_path=partition_path(schema, spec, partition),
+        statistics=statistics,
+        split_offsets=content.get("split-offsets") or [],
+        is_compressed=target.metadata.compression not in ("none", "uncompressed"),
+    )
+
+
+def _below(prefix: str, path: str) -> str:
+    """The path as the prefix spells it: Hadoop writes file:/x for file:///x, and locations are compared as strings."""
+    if prefix.startswith("file:///") and path.startswith("file:/") and not path.startswith("file://"):
+        path = "file://" + path.removeprefix("file:")
+    assert path.startswith(prefix), f"Spark wrote {path}, which is not below {prefix}"
+    return path
+
+
+def _by_field(content: Document, name: str) -> dict[int, Any]:
+    """One map of the metrics, without reserved fields: a staged file of format version 3 has null columns of row lineage."""
+    pairs = content.get(name) or {"keys": [], "values": []}
+    both = zip(pairs["keys"], pairs["values"], strict=True)
+    return {key: value for key, value in both if key <= _LAST_FIELD_ID}
+
+
+def _with_footers(files: Sequence[DataFile], engine: StorageEngine) -> list[DataFile]:
+    def with_footer(file: DataFile) -> DataFile:
+        return msgspec.structs.replace(file, footer=_footer(engine, file.path))
+
+    if len(files) < 2:
+        return [with_footer(file) for file in files]
+    with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files)), "lakeward-footer") as threads:
+        return list(threads.map(with_footer, files))
+
+
+def _footer(engine: StorageEngine, location: str) -> bytes:
+    with engine.open_input(location) as source:
+        metadata = pq.read_metadata(source)
+    buffer = pa.BufferOutputStream()
+    metadata.write_metadata_file(buffer)
+    return cast(bytes, buffer.getvalue().to_pybytes())
