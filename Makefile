@@ -67,7 +67,8 @@ test-faults: $(INSTALLED) $(JARS)
 	$(call suite,tests/faults)
 
 docs: $(INSTALLED)
-	$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: built in site/"
 
 bench: setup
 	@for each in $(wildcard benchmarks/bench_*.py); do echo "== $$each"; $(BIN)/python "$$each" || exit 1; done
