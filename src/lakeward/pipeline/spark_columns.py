@@ -1,4 +1,4 @@
-"""Match a Spark DataFrame to a table's columns, by name, before anything is written."""
+"""Match a Spark DataFrame's columns to a table's, by name, before anything is written. Needs no running Spark."""
 
 from __future__ import annotations
 
@@ -8,113 +8,118 @@ from typing import TYPE_CHECKING
 from lakeward.errors import FileRefused, InvalidInput
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, MapType, StructField, StructType
 
 
-def match_columns(
-    dataframe: DataFrame, wanted: StructType, table: str, partition_sources: Iterable[str] = ()
-) -> DataFrame:
-    """The DataFrame with exactly the table's columns, in its order and with its types. Nothing is computed yet.
+def matched_columns(
+    have: StructType, wanted: StructType, table: str, partition_sources: Iterable[str] = ()
+) -> list[str] | None:
+    """What to select from a DataFrame so that it has exactly the table's columns, in its order and with its types.
 
     Columns, and the fields of structs at any depth, are found by name: as written, else without regard to case. A column
-    that is missing becomes null where the table allows it. Types may widen (integers, float to double, decimals that keep
-    every digit); nothing else is converted. Nulls in required columns show only when the rows are written.
+    that is missing becomes its default, or null where the table allows it. Types may widen (integers, float to double,
+    decimals that keep every digit); nothing else is converted. Nulls in required columns show only when rows are written.
 
     Args:
+        have: the DataFrame's schema.
         wanted: the table's schema as Spark sees it.
         table: its name, for messages.
         partition_sources: columns that a partition is made from. They must be given: rows without them would all fall
             into the partition of null.
 
+    Returns:
+        SQL expressions for `selectExpr`; none where the DataFrame fits as it is.
+
     Raises:
         InvalidInput: two columns stand for one of the table's.
         FileRefused: unknown_column, missing_column or wrong_type, naming the column.
     """
-    have = dataframe.schema
     found = _match(have.names, wanted.names, table, "")
     for name in partition_sources:
         if name in wanted.names and wanted.names.index(name) not in found:
             raise FileRefused(
                 "missing_column", f"column {name!r} of {table} is missing, and partitions are made from it"
             )
-    # By place, not by name: names may hold dots and backticks, and differ in case alone.
-    placed = dataframe.toDF(*(f"c{place}" for place in range(len(have.names))))
-    columns = []
-    for target, field in enumerate(wanted.fields):
-        if target in found:
-            place = found[target]
-            column = _fit(placed[f"c{place}"], have.fields[place].dataType, field.dataType, table, field.name)
-        else:
-            column = _missing(field, table, field.name)
-        columns.append(column.alias(field.name))
-    return placed.select(*columns)
+    if have.names == wanted.names and _ddl(have) == _ddl(wanted):
+        return None
+    return [f"{text} AS {_quoted(field.name)}" for text, field in _fitted_fields("", have, wanted, found, table, "")]
 
 
 def _match(have: list[str], wanted: list[str], table: str, parent: str) -> dict[int, int]:
-    """Places in `wanted` -> places in `have`.
+    """Places in `wanted` -> places in `have`. The names of a table differ by more than case.
 
     Raises:
         FileRefused: unknown_column, for a name that the table lacks.
         InvalidInput: two names stand for one column.
     """
     exact = {name: place for place, name in enumerate(wanted)}
-    folded: dict[str, list[int]] = {}
-    for place, name in enumerate(wanted):
-        folded.setdefault(name.lower(), []).append(place)
+    folded = {name.lower(): place for place, name in enumerate(wanted)}
     places: dict[int, int] = {}
     for place, name in enumerate(have):
-        candidates = [exact[name]] if name in exact else folded.get(name.lower(), [])
-        if len(candidates) != 1:
+        target = exact.get(name, folded.get(name.lower()))
+        if target is None:
             raise FileRefused(
                 "unknown_column",
                 f"column {parent + name!r} is not in {table}, which has {', '.join(wanted[:20])}"
                 f"{', ...' if len(wanted) > 20 else ''}; drop it, or add it to the table first",
             )
-        if candidates[0] in places:
-            twin = have[places[candidates[0]]]
+        if target in places:
+            twin = have[places[target]]
             raise InvalidInput(
-                f"columns {parent + twin!r} and {parent + name!r} both stand for {wanted[candidates[0]]!r} of {table}; "
+                f"columns {parent + twin!r} and {parent + name!r} both stand for {wanted[target]!r} of {table}; "
                 "rename or drop one of them"
             )
-        places[candidates[0]] = place
+        places[target] = place
     return places
 
 
-def _missing(field: StructField, table: str, path: str) -> Column:
-    from pyspark.sql import functions as f
+def _fitted_fields(
+    source: str, have: StructType, wanted: StructType, found: dict[int, int], table: str, parent: str
+) -> list[tuple[str, StructField]]:
+    """Each wanted field with the SQL that makes it; `source` is the struct's own SQL, empty for the DataFrame."""
+    fitted = []
+    for target, field in enumerate(wanted.fields):
+        path = parent + field.name
+        if target in found:
+            given = have.fields[found[target]]
+            text = f"{source}.{_quoted(given.name)}" if source else _quoted(given.name)
+            fitted.append((_fit(text, given.dataType, field.dataType, table, path), field))
+        else:
+            fitted.append((_missing(field, table, path), field))
+    return fitted
 
+
+def _missing(field: StructField, table: str, path: str) -> str:
     # A write default of Iceberg's, as SQL: the key is Spark's own for a column's default.
-    if default := field.metadata.get("CURRENT_DEFAULT"):
-        return f.expr(default).cast(field.dataType)
-    if not field.nullable:
+    default = field.metadata.get("CURRENT_DEFAULT")
+    if default is None and not field.nullable:
         raise FileRefused("missing_column", f"column {path!r} of {table} is required, and the DataFrame has none")
-    return f.lit(None).cast(field.dataType)
+    return f"CAST({default or 'NULL'} AS {_ddl(field.dataType)})"
 
 
-def _fit(column: Column, have: DataType, wanted: DataType, table: str, path: str) -> Column:
-    """The expression that gives `column` the wanted type; itself where nothing must change.
+def _fit(text: str, have: DataType, wanted: DataType, table: str, path: str) -> str:
+    """The SQL that gives a value the wanted type; itself where nothing must change.
 
     Raises:
         FileRefused: wrong_type, unknown_column or missing_column (of a struct's field).
     """
-    from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, NullType, StructType
 
-    if _plain(have) == _plain(wanted):
-        return column
-    if isinstance(have, NullType):
-        return column.cast(wanted)
+    if _ddl(have) == _ddl(wanted):
+        return text
     if isinstance(have, StructType) and isinstance(wanted, StructType):
-        return _fit_struct(column, have, wanted, table, path)
+        found = _match(have.names, wanted.names, f"{path} of {table}", f"{path}.")
+        fields = _fitted_fields(text, have, wanted, found, table, f"{path}.")
+        inner = ", ".join(f"{part} AS {_quoted(field.name)}" for part, field in fields)
+        return f"IF({text} IS NULL, NULL, STRUCT({inner}))"
     if isinstance(have, ArrayType) and isinstance(wanted, ArrayType):
-        inner, outer = have.elementType, wanted.elementType
-        _fit(f.lit(None), inner, outer, table, f"{path}.element")  # refuse now: a lambda's errors come wrapped
-        return f.transform(column, lambda element: _fit(element, inner, outer, table, f"{path}.element"))
+        element = f"e{path.count('.')}"  # a name of its own at each depth
+        inner = _fit(element, have.elementType, wanted.elementType, table, f"{path}.element")
+        return f"TRANSFORM({text}, {element} -> {inner})"
     if isinstance(have, MapType) and isinstance(wanted, MapType):
-        return _fit_map(column, have, wanted, table, path)
-    if _widens(have, wanted):
-        return column.cast(wanted)
+        return _fit_map(text, have, wanted, table, path)
+    if isinstance(have, NullType) or _widens(have, wanted):
+        return f"CAST({text} AS {_ddl(wanted)})"
     raise FileRefused(
         "wrong_type",
         f"column {path!r} is {have.simpleString()}, not all of whose values fit into {table}'s {wanted.simpleString()}; "
@@ -122,33 +127,16 @@ def _fit(column: Column, have: DataType, wanted: DataType, table: str, path: str
     )
 
 
-def _fit_struct(column: Column, have: StructType, wanted: StructType, table: str, path: str) -> Column:
-    from pyspark.sql import functions as f
-
-    found = _match(have.names, wanted.names, f"{path} of {table}", f"{path}.")
-    fields = []
-    for target, field in enumerate(wanted.fields):
-        name = f"{path}.{field.name}"
-        if target in found:
-            source = have.fields[found[target]]
-            value = _fit(column.getField(source.name), source.dataType, field.dataType, table, name)
-        else:
-            value = _missing(field, table, name)
-        fields.append(value.alias(field.name))
-    return f.when(column.isNull(), None).otherwise(f.struct(*fields))
-
-
-def _fit_map(column: Column, have: MapType, wanted: MapType, table: str, path: str) -> Column:
-    from pyspark.sql import functions as f
-
-    keys, values = (have.keyType, wanted.keyType), (have.valueType, wanted.valueType)
-    _fit(f.lit(None), *keys, table, f"{path}.key")
-    _fit(f.lit(None), *values, table, f"{path}.value")
-    if _plain(keys[0]) != _plain(keys[1]):
-        column = f.transform_keys(column, lambda key, _: _fit(key, *keys, table, f"{path}.key"))
-    if _plain(values[0]) != _plain(values[1]):
-        column = f.transform_values(column, lambda _, value: _fit(value, *values, table, f"{path}.value"))
-    return column
+def _fit_map(text: str, have: MapType, wanted: MapType, table: str, path: str) -> str:
+    depth = path.count(".")
+    key, value = f"k{depth}", f"v{depth}"
+    fitted_key = _fit(key, have.keyType, wanted.keyType, table, f"{path}.key")
+    fitted_value = _fit(value, have.valueType, wanted.valueType, table, f"{path}.value")
+    if fitted_key != key:
+        text = f"TRANSFORM_KEYS({text}, ({key}, {value}) -> {fitted_key})"
+    if fitted_value != value:
+        text = f"TRANSFORM_VALUES({text}, ({key}, {value}) -> {fitted_value})"
+    return text
 
 
 def _widens(have: DataType, wanted: DataType) -> bool:
@@ -167,14 +155,21 @@ def _widens(have: DataType, wanted: DataType) -> bool:
     return isinstance(have, t.CharType | t.VarcharType) and isinstance(wanted, t.StringType)
 
 
-def _plain(kind: DataType) -> str:
-    """Like `simpleString`, which cuts long structs short and does not quote their names."""
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _ddl(kind: DataType) -> str:
+    """A type as SQL writes it, without nullability: equal where values can pass as they are.
+
+    `simpleString` does not quote names, and cuts long structs short.
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return "struct<" + ",".join(f"{field.name!r}:{_plain(field.dataType)}" for field in kind.fields) + ">"
+        return "STRUCT<" + ", ".join(f"{_quoted(field.name)}: {_ddl(field.dataType)}" for field in kind.fields) + ">"
     if isinstance(kind, ArrayType):
-        return f"array<{_plain(kind.elementType)}>"
+        return f"ARRAY<{_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"map<{_plain(kind.keyType)},{_plain(kind.valueType)}>"
+        return f"MAP<{_ddl(kind.keyType)}, {_ddl(kind.valueType)}>"
     return kind.simpleString()

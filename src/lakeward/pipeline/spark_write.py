@@ -8,6 +8,7 @@ transform. These classes are Iceberg's inner ones: they are pinned by the versio
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from lakeward.errors import (
 from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
-from lakeward.pipeline.spark_columns import match_columns
+from lakeward.pipeline.spark_columns import matched_columns
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.storage.engine import StorageEngine
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _FOOTER_THREADS = 8
 _LAST_FIELD_ID = 2147483447  # those above are reserved (Iceberg specification, 'Reserved Field IDs')
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 # Lakeward's names for codecs -> the writer's.
 _CODECS = {"none": "uncompressed"}
@@ -53,7 +56,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     files that are each sorted.
 
     Args:
-        dataframe: columns by name, see `match_columns`. Without rows no file is written.
+        dataframe: columns by name, see `matched_columns`. Without rows no file is written.
         catalog: the name under which the DataFrame's session knows Lakeward's catalog.
 
     Raises:
@@ -64,14 +67,17 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         TableNotFound: the table is gone, or another has its name by now.
     """
     spark = dataframe.sparkSession
-    java = _java(spark)
+    java = _gateway(spark)
     _check_catalog(spark, catalog)
     table = _load(java, spark, target, catalog)
     name = str(target.table.identifier)
-    spec = cast(Document, msgspec.json.decode(java.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())))
-    schema = cast(Document, msgspec.json.decode(java.org.apache.iceberg.SchemaParser.toJson(table.schema())))
-    rows = match_columns(dataframe, _spark_schema(java, table, name), name, _partition_sources(schema, spec))
-    staged = _with_properties(java, table, _properties(target, spec))
+    spec = cast(Document, msgspec.json.decode(_static(java, "PartitionSpecParser.toJson")(table.spec())))
+    schema = cast(Document, msgspec.json.decode(_static(java, "SchemaParser.toJson")(table.schema())))
+    columns = matched_columns(
+        dataframe.schema, _spark_schema(java, table, name), name, _partition_sources(schema, spec)
+    )
+    rows = dataframe if columns is None else dataframe.selectExpr(*columns)
+    staged = _with_properties(java, table, _properties(target, schema, spec))
     written = _write_staged(java, rows, staged, target, catalog)
     files = [_data_file(content, schema, spec, target) for content in written]
     return _with_footers(files, target.engine)
@@ -80,15 +86,33 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
 # The session and the table ------------------------------------------------------------------------------------------------
 
 
-def _java(spark: SparkSession) -> Any:
-    """The view of the session's JVM through which Java classes are named. Any: py4j has no types."""
+def _gateway(spark: SparkSession) -> Any:
+    """py4j's client of the session's JVM. Any: py4j has no types."""
     java = getattr(spark, "_jvm", None)
     if java is None:
         raise SparkConnectUnsupported(
             "this Spark session runs in another process (Spark Connect), where files cannot be staged without a commit; "
             "append from a classic session such as lake.spark(), or give the rows as an Arrow table: df.toArrow()"
         )
-    return java
+    return java._gateway_client
+
+
+def _static(java: Any, name: str) -> Any:
+    """A static method of Iceberg's, by its full name below org.apache.iceberg: one exchange with the JVM a call.
+
+    Going by attributes costs an exchange for each package, and misses SparkTableCache.get: it is a static method and an
+    instance method, py4j keeps one of the two by chance, and finds no static one in most JVMs.
+    """
+    from py4j.java_gateway import JavaMember
+
+    class_name, _, method = name.rpartition(".")
+    return JavaMember(method, None, f"z:org.apache.iceberg.{class_name}", java)
+
+
+def _new(java: Any, class_name: str, *arguments: Any) -> Any:
+    from py4j.java_gateway import JavaClass
+
+    return JavaClass(class_name, java)(*arguments)
 
 
 def _check_catalog(spark: SparkSession, catalog: str) -> None:
@@ -102,24 +126,24 @@ def _check_catalog(spark: SparkSession, catalog: str) -> None:
 
 def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> Any:
     """The table as the session's catalog has it (a Java BaseTable), the same one that the registry means."""
-    from py4j.java_gateway import JavaPackage
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    helper = java.org.apache.iceberg.spark.Spark3Util
-    if isinstance(helper, JavaPackage):
-        raise SparkMissing(
-            "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the jar"
-        )
     identifier = target.table.identifier
     name = ingest_catalog(catalog)
     quoted = ".".join(_quoted(part) for part in (name, *identifier.namespace, identifier.name))
     try:
-        # First the catalog alone: Spark takes the name of one that cannot be loaded for a namespace.
-        spark._jsparkSession.sessionState().catalogManager().catalog(name)
-        table = helper.loadIcebergTable(spark._jsparkSession, quoted)
-    except (Py4JJavaError, PySparkException) as error:
+        with _active(java, spark):
+            # First the catalog alone: Spark takes the name of one that cannot be loaded for a namespace.
+            spark._jsparkSession.sessionState().catalogManager().catalog(name)
+            table = _static(java, "spark.Spark3Util.loadIcebergTable")(spark._jsparkSession, quoted)
+    except (Py4JError, PySparkException) as error:
         text = _java_message(error)
+        if "Cannot find catalog plugin class" in text or "does not exist in the JVM" in text:
+            raise SparkMissing(
+                "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the "
+                f"jar ({text})"
+            ) from error
         if "TABLE_OR_VIEW_NOT_FOUND" in text or "NoSuchTableException" in text or "NoSuchNamespaceException" in text:
             raise _gone(target, catalog, "it has none of that name") from error
         raise InvalidSetting(
@@ -129,6 +153,27 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
     if str(table.uuid()) != target.table.table_uuid:
         raise _gone(target, catalog, "it has another of that name")
     return table
+
+
+@contextmanager
+def _active(java: Any, spark: SparkSession) -> Iterator[None]:
+    """Make the session the JVM thread's active one: a catalog takes its options from there when it is first used, whichever
+    session asks for it.
+    """
+    from py4j.java_gateway import JavaMember
+
+    def sessions(method: str) -> Any:
+        return JavaMember(method, None, "z:org.apache.spark.sql.classic.SparkSession", java)
+
+    before = sessions("getActiveSession")()
+    sessions("setActiveSession")(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions("setActiveSession")(before.get())
+        else:
+            sessions("clearActiveSession")()
 
 
 def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
@@ -152,7 +197,7 @@ def _spark_schema(java: Any, table: Any, name: str) -> Any:
     from pyspark.sql.types import StructType
 
     try:
-        text = java.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()
+        text = _static(java, "spark.SparkSchemaUtil.convert")(table.schema()).json()
     except Py4JJavaError as error:
         raise FileRefused(
             "wrong_type",
@@ -171,7 +216,7 @@ def _partition_sources(schema: Document, spec: Document) -> list[str]:
 # The write ----------------------------------------------------------------------------------------------------------------
 
 
-def _properties(target: WriteTarget, spec: Document) -> dict[str, str]:
+def _properties(target: WriteTarget, schema: Document, spec: Document) -> dict[str, str]:
     """The table's properties for this write alone."""
     given = target.metadata.properties
     properties = {
@@ -182,31 +227,51 @@ def _properties(target: WriteTarget, spec: Document) -> dict[str, str]:
             "write.metadata.metrics.max-inferred-column-defaults", "100000"
         ),
     }
-    if spec["fields"]:
-        # The plain layout names folders after partition values, and a value may be longer than a file's name can be. This
-        # one spreads files over hashed folders, and its names say nothing.
-        properties["write.object-storage.enabled"] = "true"
-        properties["write.object-storage.partitioned-paths"] = "false"
-    else:
-        properties["write.object-storage.enabled"] = "false"
+    hashed = bool(spec["fields"]) and (target.engine.name != "local" or not _has_harmless_folders(schema, spec))
+    properties["write.object-storage.enabled"] = "true" if hashed else "false"
+    # Without the partition's values, which would stand in the paths with all their characters.
+    properties["write.object-storage.partitioned-paths"] = "false"
     return properties
+
+
+def _has_harmless_folders(schema: Document, spec: Document) -> bool:
+    """Whether the plain layout, with a folder for each partition such as 'day=2020-01-31', gives only plain names.
+
+    A name or a text value may hold any character, and be longer than a file's name can be. Where they may, files go into
+    hashed folders that say nothing: safe, but in a local folder slower, since Hadoop starts a program for each new folder.
+    """
+    types = {field["id"]: field["type"] for field in schema["fields"]}
+    for field in spec["fields"]:
+        numbered = field["transform"] in ("year", "month", "day") or field["transform"].startswith("bucket[")
+        of_numbers = field["transform"] == "identity" and types.get(field["source-id"]) in (
+            "int",
+            "long",
+            "date",
+            "boolean",
+        )
+        if not (numbered or of_numbers) or not _PLAIN_NAME.fullmatch(field["name"]):
+            return False
+    return True
 
 
 def _with_properties(java: Any, table: Any, properties: dict[str, str]) -> Any:
     """The table with other properties, in memory only."""
     current = table.operations().current()
-    merged = java.java.util.HashMap(current.properties())
+    merged = _new(java, "java.util.HashMap", current.properties())
     for key in ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path"):
         merged.remove(key)
     for key, value in properties.items():
         merged.put(key, value)
-    return java.org.apache.iceberg.BaseTable(table.operations().temp(current.replaceProperties(merged)), table.name())
+    return _new(
+        java, "org.apache.iceberg.BaseTable", table.operations().temp(current.replaceProperties(merged)), table.name()
+    )
 
 
 def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, catalog: str) -> list[Document]:
     """Write, and give the finished files as Iceberg's JSON of content files (Iceberg specification, appendix C)."""
     group = str(uuid.uuid4())
-    cache, coordinator = _table_cache(java), java.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+    cache = _static(java, "spark.SparkTableCache.get")()
+    coordinator = _static(java, "spark.FileRewriteCoordinator.get")()
     codec = target.metadata.compression
     cache.add(group, staged)
     try:
@@ -216,20 +281,12 @@ def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, 
         fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
         with _mapped_errors(str(target.table.identifier)):
             writer.option("fanout-enabled", fanout).append()
-        parser, spec = java.org.apache.iceberg.ContentFileParser, staged.spec()
-        return [msgspec.json.decode(parser.toJson(file, spec)) for file in coordinator.fetchNewFiles(staged, group)]
+        to_json, spec = _static(java, "ContentFileParser.toJson"), staged.spec()
+        # An array: the end of a Java iterator is an exception, which pyspark takes long to translate.
+        return [msgspec.json.decode(to_json(file, spec)) for file in coordinator.fetchNewFiles(staged, group).toArray()]
     finally:
         coordinator.clearRewrite(staged, group)
         cache.remove(group)
-
-
-def _table_cache(java: Any) -> Any:
-    """Iceberg's SparkTableCache, the one of the JVM."""
-    from py4j.java_gateway import JavaMember
-
-    # `get` is a static method and an instance method. py4j asks which members the class has, keeps one of the two by
-    # chance, and so finds no static one in most JVMs; called by its full name it is always found.
-    return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", java._gateway_client)()
 
 
 @contextmanager
