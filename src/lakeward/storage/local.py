@@ -21,7 +21,7 @@ from lakeward.storage.locations import LOCAL_SCHEME, local_path
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_ATTEMPTS = 5  # to write into a folder that somebody who cleans up removes in the same moment
+_ATTEMPTS = 20  # to write into a folder that somebody who cleans up removes in the same moment
 
 
 class LocalEngine:
@@ -196,14 +196,12 @@ class LocalOutput:
             self.abort()
 
     def _open(self, folder: str) -> Any:
-        for attempt in range(_ATTEMPTS):
-            try:
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(FileNotFoundError):
                 return open(self._temporary, "xb")
-            except FileNotFoundError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+            with contextlib.suppress(FileNotFoundError):
                 self._made = _make_folders(folder)
-        raise AssertionError("unreachable")
+        return open(self._temporary, "xb")
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):

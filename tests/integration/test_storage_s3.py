@@ -1,0 +1,175 @@
+"""The S3 engine, against a real server."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakeward.errors import InvalidSetting, ObjectNotFound, StorageError, WarehouseNotWritable
+from lakeward.storage import s3 as s3_storage
+from lakeward.storage.engine import StorageEngine, compute_checksum, engine_for
+from tests.support.s3 import S3
+
+
+def settings(s3: S3, **others: Any) -> dict[str, Any]:
+    return {
+        "endpoint": s3.endpoint,
+        "region": s3.region,
+        "access_key": s3.access_key,
+        "secret_key": s3.secret_key,
+        **others,
+    }
+
+
+@pytest.fixture
+def engine(s3: S3) -> StorageEngine:
+    return engine_for(s3.warehouse, settings(s3))
+
+
+def test_what_was_written_is_read_back_with_its_size_and_time(s3: S3, engine: StorageEngine) -> None:
+    location = f"{s3.warehouse}/ns/t-12345678/data/i/00000.parquet"
+    engine.write(location, b"hello")
+    assert engine.read(location) == b"hello"
+    assert engine.size(location) == 5
+    assert engine.exists(location)
+    assert engine.modified(location).tzinfo is not None
+
+
+def test_a_missing_object_is_named_by_every_reading_call(s3: S3, engine: StorageEngine) -> None:
+    location = f"{s3.warehouse}/none"
+    assert not engine.exists(location)
+    for call in (engine.read, engine.size, engine.open_input, engine.checksum, engine.modified):
+        with pytest.raises(ObjectNotFound, match=f"{s3.warehouse}/none"):
+            call(location)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2.5])
+def test_an_output_of_any_size_appears_whole_and_only_at_close(
+    s3: S3, engine: StorageEngine, parts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_storage, "PART_SIZE", 5 << 20)  # the smallest part that the protocol allows
+    data = bytes(range(256)) * int((5 << 20) * parts / 256)
+    location = f"{s3.warehouse}/big"
+    with engine.open_output(location) as output:
+        for start in range(0, len(data), 1 << 20):
+            output.write(data[start : start + (1 << 20)])
+        assert not engine.exists(location)
+        assert output.tell() == len(data)
+    assert engine.read(location) == data
+
+
+def test_an_aborted_output_leaves_no_object_and_no_open_upload(
+    s3: S3, engine: StorageEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_storage, "PART_SIZE", 5 << 20)
+    location = f"{s3.warehouse}/aborted"
+
+    def write() -> None:
+        with engine.open_output(location) as output:
+            output.write(bytes(11 << 20))
+            raise RuntimeError("the writer failed")
+
+    with pytest.raises(RuntimeError):
+        write()
+    assert not engine.exists(location)
+    assert not s3.client().list_multipart_uploads(Bucket=s3.bucket).get("Uploads")
+
+
+def test_the_stores_own_checksum_is_that_of_the_bytes(s3: S3, engine: StorageEngine) -> None:
+    location = f"{s3.warehouse}/checked"
+    engine.write(location, b"some bytes")
+    checksum = engine.checksum(location)
+    assert checksum is not None
+    algorithm, _, value = checksum.partition(":")
+    assert value == hashlib.new(algorithm, b"some bytes").hexdigest()
+    assert compute_checksum(engine, location) == "sha256:" + hashlib.sha256(b"some bytes").hexdigest()
+    assert compute_checksum(engine, location, algorithm) == checksum
+
+
+def test_an_object_of_several_parts_gets_no_checksum_that_is_not_its_own(
+    s3: S3, engine: StorageEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_storage, "PART_SIZE", 5 << 20)
+    location = f"{s3.warehouse}/parts"
+    with engine.open_output(location) as output:
+        output.write(bytes(11 << 20))
+    checksum = engine.checksum(location)
+    assert checksum is None or compute_checksum(engine, location, checksum.partition(":")[0]) == checksum
+
+
+def test_parquet_is_read_by_ranges_through_the_engine(s3: S3, engine: StorageEngine) -> None:
+    location = f"{s3.warehouse}/t.parquet"
+    with engine.open_output(location) as output, pq.ParquetWriter(output, pa.schema([("x", pa.int64())])) as writer:
+        writer.write_table(pa.table({"x": [1, 2, 3]}))
+    with engine.open_input(location) as source:
+        source.seek(engine.size(location) - 4)
+        assert source.read() == b"PAR1"
+    with engine.open_input(location) as source:
+        assert pq.read_table(source).to_pydict() == {"x": [1, 2, 3]}
+    filesystem = engine.filesystem()
+    assert filesystem.get_file_info(engine.filesystem_path(location)).size == engine.size(location)
+
+
+def test_more_objects_than_one_request_takes_are_listed_and_deleted_and_the_neighbour_stays(
+    s3: S3, engine: StorageEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_storage, "DELETE_BATCH", 10)
+    for number in range(25):
+        engine.write(f"{s3.warehouse}/data/a/{number}", b"x")
+    engine.write(f"{s3.warehouse}/data/ab", b"x")
+    assert {each.location for each in engine.list(f"{s3.warehouse}/data/a/")} == {
+        f"{s3.warehouse}/data/a/{number}" for number in range(25)
+    }
+    assert engine.delete([f"{s3.warehouse}/data/a/{number}" for number in (0, 1, 99)]) == []
+    assert engine.delete_prefix(f"{s3.warehouse}/data/a/") == 23
+    assert [each.location for each in engine.list(f"{s3.warehouse}/data/")] == [f"{s3.warehouse}/data/ab"]
+    assert engine.delete_prefix(f"{s3.warehouse}/data/a/") == 0
+
+
+def test_delete_gives_the_objects_that_it_could_not_delete(s3: S3, engine: StorageEngine) -> None:
+    failures = engine.delete(["s3://no-such-bucket-here/a", f"{s3.warehouse}/b"])
+    # A store may take a missing bucket's objects for deleted; what it refuses must come back by name.
+    assert all(failure.location == "s3://no-such-bucket-here/a" for failure in failures)
+    refused = engine_for(s3.warehouse, settings(s3, access_key="nobody"))
+    location = f"{s3.warehouse}/kept"
+    engine.write(location, b"x")
+    assert [failure.location for failure in refused.delete([location])] == [location]
+    assert engine.exists(location)
+
+
+def test_a_writable_prefix_passes_and_leaves_nothing(s3: S3, engine: StorageEngine) -> None:
+    engine.check_writable(s3.warehouse)
+    assert list(engine.list(f"{s3.warehouse}/")) == []
+
+
+def test_wrong_credentials_are_an_error_that_shows_no_secret(s3: S3) -> None:
+    refused = engine_for("s3", settings(s3, secret_key="hidden-and-wrong"))
+    for call in (refused.check_writable, refused.read, refused.open_input):
+        with pytest.raises(WarehouseNotWritable) as caught:
+            call(f"{s3.warehouse}/x")
+        assert "hidden-and-wrong" not in str(caught.value)
+        assert s3.bucket in str(caught.value)
+    assert "hidden-and-wrong" not in repr(refused)
+
+
+def test_a_missing_bucket_is_named(engine: StorageEngine) -> None:
+    with pytest.raises(StorageError, match="no-such-bucket-here"):
+        engine.read("s3://no-such-bucket-here/x")
+
+
+def test_an_endpoint_that_does_not_answer_is_a_storage_error(s3: S3) -> None:
+    silent = engine_for("s3", settings(s3, endpoint="http://127.0.0.1:9"))
+    with pytest.raises(StorageError, match="endpoint"):
+        silent.read(f"{s3.warehouse}/x")
+
+
+def test_half_of_a_pair_of_keys_and_unknown_settings_are_refused_without_their_values() -> None:
+    with pytest.raises(InvalidSetting, match="secret_key"):
+        engine_for("s3", {"access_key": "a"})
+    with pytest.raises(InvalidSetting, match="'secretkey'") as caught:
+        engine_for("s3", {"secretkey": "hidden"})
+    assert "hidden" not in str(caught.value)
