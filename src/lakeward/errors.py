@@ -53,6 +53,18 @@ class FileRefused(InvalidInput):
         self.reason = reason
 
 
+class NotAuthorized(LakewardError):
+    """A server asks for a token, and none or another one was sent."""
+
+    code = "not_authorized"
+    status = 401
+
+
+class WarehouseNotFound(LakewardError):
+    code = "warehouse_not_found"
+    status = 404
+
+
 class NamespaceNotFound(LakewardError):
     code = "namespace_not_found"
     status = 404

@@ -1,0 +1,45 @@
+"""The server as a program of its own: `lakeward serve`."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from lakeward.components.recovery import recover
+from lakeward.errors import InvalidSetting
+from lakeward.registry import Registry
+from lakeward.server.app import create_app
+from lakeward.server.listening import listening_socket, make_server
+
+DEFAULT_PORT = 8181
+
+
+def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT, token: str | None = None) -> None:
+    """Settle what crashed writers left behind, then serve until interrupted.
+
+    Raises:
+        InvalidSetting: a host that other machines reach, or a port that is taken.
+    """
+    check_loopback(host)
+    recover(registry)
+    with listening_socket(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
+        make_server(create_app(registry, token=token)).run([listening])
+
+
+def check_loopback(host: str) -> None:
+    """Refuse hosts that other machines reach: there is one token for all, and no TLS.
+
+    Raises:
+        InvalidSetting: naming the host.
+    """
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise InvalidSetting(
+            f"host {host!r} can be reached from other machines, and the server has no TLS and no users yet; serve on "
+            "127.0.0.1, and put a proxy with TLS before it or reach it through SSH"
+        )
