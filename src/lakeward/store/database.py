@@ -53,8 +53,10 @@ class Database:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
 
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
+    def transaction(self, *, foreign_keys: bool = True) -> Iterator[sa.Connection]:
         """A writing transaction: committed when the block ends, rolled back when it raises.
+
+        `foreign_keys=False` is for migrations: SQLite then lets a table be made anew without deleting what refers to it.
 
         On SQLite writers queue at a lock file before BEGIN IMMEDIATE: SQLite's own busy wait is not fair, and waits of
         more than a second were measured with eight processes.
@@ -67,8 +69,14 @@ class Database:
         with _wrapped(self), gate if gate is not None else _OPEN, self.engine.connect() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
-            with connection.begin():
-                yield connection
+                if not foreign_keys:
+                    _set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if self.is_sqlite and not foreign_keys:
+                    _set_foreign_keys(connection, True)
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -131,6 +139,12 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("lakeward_begin", "BEGIN"))
 
     return engine
+
+
+def _set_foreign_keys(connection: sa.Connection, on: bool) -> None:
+    driver_connection = connection.connection.driver_connection
+    assert driver_connection is not None
+    driver_connection.execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")
 
 
 def _make_folder(folder: Path) -> None:

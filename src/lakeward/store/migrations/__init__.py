@@ -1,0 +1,1 @@
+"""The history of the registry's schema, one for SQLite and PostgreSQL (Alembic). `migrate.py` runs it."""
