@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.errors import (
@@ -30,26 +29,26 @@ from lakeward.errors import (
 from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
+from lakeward.pipeline.footers import encode_footer
 from lakeward.pipeline.spark_columns import matched_columns
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
+from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from lakeward.pipeline.target import WriteTarget
 
 _FOOTER_THREADS = 8
 _LAST_FIELD_ID = 2147483447  # those above are reserved (Iceberg specification, 'Reserved Field IDs')
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
-# Lakeward's names for codecs -> the writer's.
+# pyarrow's names of codecs -> parquet-java's, where they differ.
 _CODECS = {"none": "uncompressed"}
 
 
 def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list[DataFile]:
-    """Write a DataFrame's rows as data files below the intent's prefix. Nothing is committed; the files are whole.
+    """Write a DataFrame's rows as data files below the intent's prefix. Nothing is committed; the files are durable.
 
     Rows are spread over files as Spark's partitions have them, each task with one open file per partition of the table,
     so that nothing is shuffled, unless the table's own write.distribution-mode asks for it. A table with a sort order gets
@@ -80,6 +79,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     staged = _with_properties(java, table, _properties(target, schema, spec))
     written = _write_staged(java, rows, staged, target, catalog)
     files = [_data_file(content, schema, spec, target) for content in written]
+    target.engine.sync([file.path for file in files], below=target.table.location)
     return _with_footers(files, target.engine)
 
 
@@ -272,11 +272,12 @@ def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, 
     group = str(uuid.uuid4())
     cache = _static(java, "spark.SparkTableCache.get")()
     coordinator = _static(java, "spark.FileRewriteCoordinator.get")()
-    codec = target.metadata.compression
+    codec = _CODECS.get(target.codec, target.codec)
     cache.add(group, staged)
     try:
         writer = rows.writeTo(f"{_quoted(stage_catalog(catalog))}.{_quoted(group)}")
-        writer = writer.option("write-format", "parquet").option("compression-codec", _CODECS.get(codec, codec))
+        writer = writer.option("write-format", "parquet").option("compression-codec", codec)
+        writer = writer.option("target-file-size-bytes", str(target.file_size))
         # Without fanout each task would sort its rows by partition first.
         fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
         with _mapped_errors(str(target.table.identifier)):
@@ -348,7 +349,7 @@ def _data_file(content: Document, schema: Document, spec: Document, target: Writ
         partition_path=partition_path(schema, spec, partition),
         statistics=statistics,
         split_offsets=content.get("split-offsets") or [],
-        is_compressed=target.metadata.compression not in ("none", "uncompressed"),
+        is_compressed=target.is_compressed,
     )
 
 
@@ -379,7 +380,4 @@ def _with_footers(files: Sequence[DataFile], engine: StorageEngine) -> list[Data
 
 def _footer(engine: StorageEngine, location: str) -> bytes:
     with engine.open_input(location) as source:
-        metadata = pq.read_metadata(source)
-    buffer = pa.BufferOutputStream()
-    metadata.write_metadata_file(buffer)
-    return cast(bytes, buffer.getvalue().to_pybytes())
+        return encode_footer(pq.read_metadata(source))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
 from lakeward.errors import InvalidInput
 from lakeward.model.names import SEPARATOR, parse_namespace
+
+MAX_PAGE_SIZE = 1000
 
 _Scope = MutableMapping[str, Any]
 _App = Callable[[_Scope, Any, Any], Awaitable[None]]
@@ -59,6 +62,29 @@ def split_namespace(text: str) -> tuple[str, ...]:
         InvalidName: as `decode_namespace`.
     """
     return parse_namespace(tuple(text.split(SEPARATOR)))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list: entries after the key `after` (none: from the start), `limit` of them (none: all)."""
+
+    after: str | None
+    limit: int | None
+
+    def next_token(self, keys: list[str]) -> str | None:
+        """The token of the page after one that has these keys; none where it was the last."""
+        return encode_token(keys[-1]) if self.limit is not None and len(keys) == self.limit else None
+
+
+def page_of(token: str | None, size: int | None) -> Page:
+    """The page that a request asks for. One that names neither token nor size knows no pages, and gets all.
+
+    Raises:
+        InvalidInput: as `decode_token`.
+    """
+    if token is None and size is None:
+        return Page(None, None)
+    return Page(decode_token(token or ""), min(size or MAX_PAGE_SIZE, MAX_PAGE_SIZE))
 
 
 def encode_token(last: str) -> str:

@@ -106,6 +106,10 @@ class StorageEngine(Protocol):
         """'algorithm:hex' that the store keeps itself over the whole object, or none; the object is not read."""
         ...
 
+    def sync(self, locations: Iterable[str], *, below: str) -> None:
+        """Make objects durable that another program has written; `below` is a folder above them that is so already."""
+        ...
+
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
         """Delete objects; one that is missing is no failure.
 

@@ -81,6 +81,25 @@ class LocalEngine:
         self.size(location)
         return None
 
+    def sync(self, locations: Iterable[str], *, below: str) -> None:
+        if not self._fsync:
+            return
+        root, folders = local_path(below).rstrip("/"), set[str]()
+        for location in locations:
+            path = local_path(location)
+            with _mapped("make durable", location):
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+            folder = os.path.dirname(path)
+            while folder not in folders and folder.startswith(root + "/"):
+                folders.add(folder)
+                folder = os.path.dirname(folder)
+        for folder in (*folders, root):
+            _sync_folder(folder)
+
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
         failures: list[DeleteFailure] = []
         folders: set[str] = set()

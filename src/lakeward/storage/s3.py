@@ -126,6 +126,9 @@ class S3Engine:
         is_md5 = plain and len(tag) == 32 and all(c in "0123456789abcdef" for c in tag)
         return f"md5:{tag}" if is_md5 else None
 
+    def sync(self, locations: Iterable[str], *, below: str) -> None:
+        """Nothing: an object is durable when its write has been answered."""
+
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
         buckets: dict[str, list[str]] = {}
         for location in locations:

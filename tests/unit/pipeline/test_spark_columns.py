@@ -80,13 +80,13 @@ def test_a_missing_required_column_is_refused_by_name() -> None:
 
 
 def test_a_missing_partition_column_is_refused_though_it_may_be_null() -> None:
-    with pytest.raises(FileRefused, match="'name'.*partitions are made from it") as refused:
+    with pytest.raises(FileRefused, match=r"'name'.*partitions are made from it") as refused:
         matched_columns(struct(("id", LongType())), TABLE, "sales.orders", ["name"])
     assert refused.value.reason == "missing_column"
 
 
 def test_an_unknown_column_is_refused_and_the_tables_columns_are_named() -> None:
-    with pytest.raises(FileRefused, match="'colour' is not in sales.orders, which has id, name, amount") as refused:
+    with pytest.raises(FileRefused, match=r"'colour' is not in sales\.orders, which has id, name, amount") as refused:
         match(struct(("id", LongType()), ("colour", StringType())))
     assert refused.value.reason == "unknown_column"
 

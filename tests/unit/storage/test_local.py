@@ -226,3 +226,13 @@ def test_one_engine_a_configuration_and_unknown_settings_are_refused() -> None:
         engine_for("local", {"fsync": "no"})
     with pytest.raises(InvalidSetting, match="gs://b/x"):
         engine_for("gs://b/x")
+
+
+def test_files_of_another_program_can_be_made_durable_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    engine = local.LocalEngine()
+    table = f"file://{tmp_path}/table"
+    (tmp_path / "table" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "table" / "a" / "b" / "1.parquet").write_bytes(b"x")
+    engine.sync([f"{table}/a/b/1.parquet"], below=table)
+    with pytest.raises(ObjectNotFound, match=r"2\.parquet"):
+        engine.sync([f"{table}/a/b/2.parquet"], below=table)
