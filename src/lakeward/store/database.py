@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,8 +126,8 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
+        _use_wal(connection)
         for pragma in (
-            "journal_mode = WAL",
             f"synchronous = {'FULL' if durable else 'NORMAL'}",
             "foreign_keys = ON",
             "recursive_triggers = ON",  # or REPLACE would delete without a trigger
@@ -139,6 +142,19 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
         connection.exec_driver_sql(connection.get_execution_options().get("lakeward_begin", "BEGIN"))
 
     return engine
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch a new file to the write-ahead log. SQLite does not wait while another process does the same, so this does."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
 
 
 def _set_foreign_keys(connection: sa.Connection, on: bool) -> None:
@@ -171,13 +187,25 @@ class _Gate:
             if self._file is None or self._pid != os.getpid():
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 self._pid = os.getpid()
-            # Record locks: the kernel serves waiters in order, and frees a dead process's lock.
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            self._lock(self._file)
         except OSError as error:
             self._threads.release()
             raise RegistryUnavailable(
                 f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
             ) from error
+
+    @staticmethod
+    def _lock(file: int) -> None:
+        # Record locks: the kernel serves waiters in order, and frees a dead process's lock.
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX)
+                return
+            except OSError as error:
+                # The kernel takes two processes for deadlocked when threads of theirs wait at two registries' gates.
+                if error.errno != errno.EDEADLK:
+                    raise
+                time.sleep(0.005)
 
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
@@ -206,6 +234,8 @@ def _gate_for(path: str) -> _Gate:
 
 
 def _reset_gates_in_child() -> None:
+    global _gates_lock
+    _gates_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
     _gates.clear()
 
 
@@ -218,13 +248,23 @@ def _wrapped(database: Database) -> Iterator[None]:
     """Driver errors become ours, once, here."""
     try:
         yield
-    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        raise RegistryUnavailable(
-            f"the registry {database.url.render_as_string(hide_password=True)} does not answer: {_reason(error)}; "
-            "check that it runs and that the address is right"
-        ) from error
     except sa.exc.DBAPIError as error:
+        if _does_not_answer(error):
+            raise RegistryUnavailable(
+                f"the registry {database.url.render_as_string(hide_password=True)} does not answer: {_reason(error)}; "
+                "check that it runs and that the address is right"
+            ) from error
         raise DatabaseError(f"the registry refused a statement: {_reason(error)}") from error
+
+
+def _does_not_answer(error: sa.exc.DBAPIError) -> bool:
+    """Both drivers call more than lost connections operational: wrong SQL (SQLite), deadlocks (PostgreSQL)."""
+    if not isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError)):
+        return error.connection_invalidated
+    if isinstance(error.orig, sqlite3.Error):
+        return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
+    # Class 40 is a rollback: serialization failure, deadlock.
+    return not (getattr(error.orig, "sqlstate", None) or "").startswith("40")
 
 
 def _reason(error: sa.exc.DBAPIError) -> str:
