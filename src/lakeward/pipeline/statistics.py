@@ -1,0 +1,310 @@
+"""Column statistics of one file, by field id, as Iceberg defines them.
+
+Bounds are single values in binary (Iceberg specification, appendix D). Texts and binary values are cut to 16 characters
+or bytes as Iceberg's own writers do, the upper one rounded up. NaN is never a bound. Below lists and maps there are counts,
+of the leaf's values, but no bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from lakeward.iceberg import types
+from lakeward.iceberg.types import TypeDocument
+from lakeward.model.files import FileStatistics
+from lakeward.model.tables import Document
+
+TRUNCATE_LENGTH = 16  # Iceberg's default metrics mode is truncate(16)
+FIELD_ID = b"PARQUET:field_id"
+
+_INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(f) for f in ("<i", "<q", "<f", "<d"))
+_PACKERS = {
+    "int": _INT, "date": _INT, "long": _LONG, "time": _LONG, "timestamp": _LONG, "timestamptz": _LONG,
+    "timestamp_ns": _LONG, "timestamptz_ns": _LONG, "float": _FLOAT, "double": _DOUBLE,
+}  # fmt: skip
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """A primitive column. `repeated` below a list or a map."""
+
+    field_id: int
+    type: str
+    repeated: bool
+    path: tuple[str, ...]
+
+
+def leaves(schema: Document) -> list[Leaf]:
+    """The primitive columns of a schema, in the order in which Parquet stores them."""
+    found: list[Leaf] = []
+    _add_leaves(schema, (), False, found)
+    return found
+
+
+def _add_leaves(type_: Document, path: tuple[str, ...], repeated: bool, found: list[Leaf]) -> None:
+    parts: Sequence[tuple[str, int, TypeDocument]]
+    if type_["type"] == "struct":
+        parts = [(f["name"], f["id"], f["type"]) for f in type_["fields"]]
+    elif type_["type"] == "list":
+        parts, repeated = [("element", type_["element-id"], type_["element"])], True
+    else:
+        parts = [(name, type_[f"{name}-id"], type_[name]) for name in ("key", "value")]
+        repeated = True
+    for name, field_id, inner in parts:
+        if isinstance(inner, str):
+            found.append(Leaf(field_id, inner, repeated, (*path, name)))
+        else:
+            _add_leaves(inner, (*path, name), repeated, found)
+
+
+# Field ids of a Parquet file --------------------------------------------------------------------------------------------
+def field_id(field: pa.Field) -> int | None:
+    """The PARQUET:field_id of an Arrow field, none where it has none."""
+    text = (field.metadata or {}).get(FIELD_ID)
+    return None if text is None or int(text) < 0 else int(text)
+
+
+def leaf_field_ids(schema: pa.Schema) -> list[int | None]:
+    """The field ids of a Parquet file's leaf columns, in the file's order, from the Arrow schema that it was read as."""
+    found: list[int | None] = []
+    for field in schema:
+        _add_ids(field, found)
+    return found
+
+
+def _add_ids(field: pa.Field, found: list[int | None]) -> None:
+    type_ = field.type
+    if pt.is_nested(type_):
+        inner = [type_.key_field, type_.item_field] if pt.is_map(type_) else _children(type_)
+        for each in inner:
+            _add_ids(each, found)
+    else:
+        found.append(field_id(field))
+
+
+def _children(type_: pa.DataType) -> list[pa.Field]:
+    return [type_.field(i) for i in range(type_.num_fields)]
+
+
+# From a footer --------------------------------------------------------------------------------------------------------------
+def from_footer(
+    metadata: pq.FileMetaData,
+    schema: Document,
+    nan_counts: Mapping[int, int] | None = None,
+    row_group: int | None = None,
+    ids: Sequence[int | None] | None = None,
+) -> FileStatistics:
+    """The statistics of a file whose columns carry the schema's field ids, or of one of its row groups.
+
+    Columns that the schema does not have are left out. What the footer does not say stays unknown: no null count, no
+    bounds; a bound is known only if every row group with values has it.
+
+    Args:
+        nan_counts: by field id, where they were counted while writing.
+        ids: the leaf columns' field ids, if they are known already.
+    """
+    wanted = {leaf.field_id: leaf for leaf in leaves(schema)}
+    ids = leaf_field_ids(metadata.schema.to_arrow_schema()) if ids is None else ids
+    groups = [metadata.row_group(i) for i in (range(metadata.num_row_groups) if row_group is None else [row_group])]
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    lower: dict[int, bytes] = {}
+    upper: dict[int, bytes] = {}
+    for position, field_id_ in enumerate(ids):
+        leaf = wanted.get(field_id_) if field_id_ is not None else None
+        if leaf is None:
+            continue
+        chunks = [_Chunk(group.column(position)) for group in groups]
+        sizes[leaf.field_id] = sum(chunk.size for chunk in chunks)
+        values[leaf.field_id] = sum(chunk.values for chunk in chunks)
+        null_counts = [chunk.nulls for chunk in chunks]
+        if None not in null_counts:
+            nulls[leaf.field_id] = sum(count for count in null_counts if count is not None)
+        if not leaf.repeated:
+            _add_bounds(leaf, chunks, lower, upper)
+    known_nans = {i: n for i, n in (nan_counts or {}).items() if i in values}
+    return FileStatistics(sizes, values, nulls, known_nans, lower, upper)
+
+
+class _Chunk:
+    """One column of one row group: each property of pyarrow's objects is a call, so they are read once."""
+
+    __slots__ = ("high", "low", "nulls", "size", "values")
+
+    def __init__(self, column: pq.ColumnChunkMetaData) -> None:
+        self.size: int = column.total_compressed_size
+        self.values: int = column.num_values
+        self.nulls: int | None = None
+        self.low: Any = None
+        self.high: Any = None
+        statistics = column.statistics if column.is_stats_set else None
+        if statistics is None:
+            return
+        if statistics.has_null_count:
+            self.nulls = statistics.null_count
+        if statistics.has_min_max:
+            try:
+                self.low, self.high = statistics.min_raw, statistics.max_raw
+            except pa.ArrowNotImplementedError:  # INT96, whose order is not defined
+                self.low = self.high = None
+
+
+def _add_bounds(leaf: Leaf, chunks: list[_Chunk], lower: dict[int, bytes], upper: dict[int, bytes]) -> None:
+    with_values = [chunk for chunk in chunks if chunk.values and chunk.nulls != chunk.values]
+    if not with_values or any(chunk.low is None or chunk.high is None for chunk in with_values):
+        return
+    lows = [_comparable(leaf.type, chunk.low) for chunk in with_values]
+    highs = [_comparable(leaf.type, chunk.high) for chunk in with_values]
+    if any(_is_nan(value) for value in (*lows, *highs)):
+        return
+    low, high = lower_bound(leaf.type, min(lows)), upper_bound(leaf.type, max(highs))
+    if low is not None:
+        lower[leaf.field_id] = low
+    if high is not None:
+        upper[leaf.field_id] = high
+
+
+def _comparable(type_: str, raw: Any) -> Any:
+    """A physical value of Parquet so that Python orders it as Iceberg does; bytes stay: UTF-8 sorts by code points."""
+    if type_.startswith("decimal") and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# Bounds as binary -----------------------------------------------------------------------------------------------------------
+def lower_bound(type_: str, raw: Any) -> bytes | None:
+    """The lower bound of a physical value (see `encode_raw`), a long text or binary value cut."""
+    if type_ == "string":
+        text = raw.decode("utf-8", "ignore") if isinstance(raw, bytes) else raw
+        return bytes(text[:TRUNCATE_LENGTH].encode())
+    if type_ == "binary":
+        return bytes(raw[:TRUNCATE_LENGTH])
+    if type_ in ("float", "double") and raw == 0.0:  # min() takes -0.0 for 0.0: the wider bound is right for both
+        return _PACKERS[type_].pack(-0.0)
+    return encode_raw(type_, raw)
+
+
+def upper_bound(type_: str, raw: Any) -> bytes | None:
+    """The upper bound; a value that is cut is rounded up at its last place that can be. None where none can be."""
+    if type_ == "string":
+        try:
+            text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
+        except UnicodeDecodeError:
+            return None
+        return text.encode() if len(text) <= TRUNCATE_LENGTH else _round_up_text(text[:TRUNCATE_LENGTH])
+    if type_ == "binary":
+        return bytes(raw) if len(raw) <= TRUNCATE_LENGTH else _round_up_bytes(bytes(raw[:TRUNCATE_LENGTH]))
+    if type_ in ("float", "double") and raw == 0.0:
+        return _PACKERS[type_].pack(0.0)
+    return encode_raw(type_, raw)
+
+
+def _round_up_text(text: str) -> bytes | None:
+    for position in range(len(text) - 1, -1, -1):
+        code = ord(text[position]) + 1
+        if code == 0xD800:  # surrogates are no characters
+            code = 0xE000
+        if code <= 0x10FFFF:
+            return (text[:position] + chr(code)).encode()
+    return None
+
+
+def _round_up_bytes(value: bytes) -> bytes | None:
+    for position in range(len(value) - 1, -1, -1):
+        if value[position] < 0xFF:
+            return value[:position] + bytes([value[position] + 1])
+    return None
+
+
+def encode_raw(type_: str, raw: Any) -> bytes | None:
+    """A physical value of Parquet as Iceberg's binary: a number, the unscaled number of a decimal, text or bytes."""
+    if type_ in _PACKERS:
+        return _PACKERS[type_].pack(raw)
+    if type_ == "boolean":
+        return b"\x01" if raw else b"\x00"
+    if type_.startswith("decimal"):
+        return _minimal(int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw)
+    if type_ in ("string", "binary", "uuid") or types.fixed_length(type_) is not None:
+        return raw.encode() if isinstance(raw, str) else bytes(raw)
+    return None
+
+
+def _minimal(unscaled: int) -> bytes:
+    """Big-endian two's complement in as few bytes as hold it."""
+    length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
+    return unscaled.to_bytes(length, "big", signed=True)
+
+
+def decode_bound(type_: str, bound: bytes) -> Any:
+    """The value of a bound, as the physical number Iceberg orders it by: days, microseconds; decimals as Decimal.
+
+    A bound that was written before the column was widened (int to long, float to double) is read as what it is.
+    """
+    if type_ in _PACKERS:
+        packer = _PACKERS[type_]
+        if len(bound) == 4 and packer is _LONG:
+            packer = _INT
+        elif len(bound) == 4 and packer is _DOUBLE:
+            packer = _FLOAT
+        return packer.unpack(bound)[0]
+    if type_ == "boolean":
+        return bound != b"\x00"
+    if (parts := types.decimal_parts(type_)) is not None:
+        # Through the digits: arithmetic would round to the context's 28.
+        number = int.from_bytes(bound, "big", signed=True)
+        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -parts[1]))
+    return bound.decode() if type_ == "string" else bound
+
+
+# From rows ------------------------------------------------------------------------------------------------------------------
+def nan_counts(batch: pa.RecordBatch, schema_leaves: Sequence[Leaf]) -> dict[int, int]:
+    """NaN values of each floating-point column that is not below a list or map."""
+    return {
+        leaf.field_id: _count_nan(leaf_array(batch, leaf))
+        for leaf in schema_leaves
+        if leaf.type in ("float", "double") and not leaf.repeated
+    }
+
+
+def _count_nan(array: pa.Array) -> int:
+    return pc.sum(pc.is_nan(array)).as_py() or 0
+
+
+def leaf_array(batch: pa.RecordBatch, leaf: Leaf) -> pa.Array:
+    """The values of a column that is not below a list or map; null where a struct above it is null."""
+    array = batch.column(batch.schema.get_field_index(leaf.path[0]))
+    for name in leaf.path[1:]:
+        array = array.flatten()[array.type.get_field_index(name)]
+    return array
+
+
+def add_counts(into: dict[int, int], counts: Mapping[int, int]) -> None:
+    """Add counts by field id to a running total."""
+    for key, count in counts.items():
+        into[key] = into.get(key, 0) + count
+
+
+def split_offsets(metadata: pq.FileMetaData) -> list[int]:
+    """Where the row groups begin, in bytes, ascending (Iceberg specification, data file field 132)."""
+    offsets = []
+    for i in range(metadata.num_row_groups):
+        column = metadata.row_group(i).column(0)
+        start = column.data_page_offset
+        if column.has_dictionary_page and column.dictionary_page_offset < start:
+            start = column.dictionary_page_offset
+        offsets.append(start)
+    return sorted(offsets)

@@ -1,0 +1,113 @@
+"""Where a write goes: all that a writer needs to know, and nothing of the registry."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import msgspec
+import pyarrow as pa
+
+from lakeward.errors import InvalidSetting
+from lakeward.iceberg import schemas
+from lakeward.model.files import Intent
+from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.storage import locations
+from lakeward.storage.engine import StorageEngine
+
+# A table's compression -> pyarrow's codec of Parquet pages; none for no compression.
+PARQUET_CODECS: dict[str, str] = {
+    "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none",
+}  # fmt: skip
+
+DEFAULT_FILE_SIZE = 128 << 20  # bytes
+FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
+LEVEL_PROPERTY = "write.parquet.compression-level"
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table at one version of its metadata, and the intent below whose prefix every file goes.
+
+    One target serves one intent: the numbers of its files are counted here.
+    """
+
+    table: Table
+    metadata: TableMetadata
+    intent: Intent
+    engine: StorageEngine
+    _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
+
+    @property
+    def schema(self) -> Document:
+        return self.metadata.schema
+
+    @property
+    def spec(self) -> Document:
+        return self.metadata.partition_by
+
+    @property
+    def is_partitioned(self) -> bool:
+        return bool(self.spec["fields"])
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema to write with, field ids in its metadata."""
+        return arrow_schema(self.schema)
+
+    @property
+    def codec(self) -> str:
+        """pyarrow's name of the Parquet codec. Raises InvalidSetting: the table's compression is unknown."""
+        return parquet_codec(self.metadata.compression)
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.codec != "none"
+
+    @property
+    def compression_level(self) -> int | None:
+        return _number(self.metadata.properties, LEVEL_PROPERTY)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes at which a file is closed and the next one begun; a file may pass it by one row group."""
+        return _number(self.metadata.properties, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
+
+    def next_location(self, extension: str) -> str:
+        """The location of the write's next file."""
+        return self.intent.prefix + locations.file_name(next(self._numbers), extension)
+
+
+def arrow_schema(schema: Document) -> pa.Schema:
+    """`iceberg.schemas.to_arrow`, remembered: it is asked for at every append."""
+    return _arrow_schema(msgspec.json.encode(schema))
+
+
+@lru_cache(maxsize=256)
+def _arrow_schema(schema: bytes) -> pa.Schema:
+    return schemas.to_arrow(msgspec.json.decode(schema))
+
+
+def parquet_codec(compression: str) -> str:
+    """pyarrow's name of the codec of a table's compression.
+
+    Raises:
+        InvalidSetting: naming those that are known.
+    """
+    try:
+        return PARQUET_CODECS[compression.lower()]
+    except KeyError:
+        raise InvalidSetting(
+            f"compression {compression!r} is not known; use one of zstd, snappy, gzip, lz4, none"
+        ) from None
+
+
+def _number(properties: dict[str, str], name: str) -> int | None:
+    if name not in properties:
+        return None
+    text = properties[name]
+    if not text.lstrip("-").isdecimal():
+        raise InvalidSetting(f"table property {name!r} is {text!r}; it is a whole number")
+    return int(text)
