@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg.types.string import TextLoader
 
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
 
@@ -44,13 +45,7 @@ class Database:
             if self.url.database and self.url.database != ":memory:":
                 self._gate = _gate_for(self.url.database)
         else:
-            self.engine = sa.create_engine(
-                self.url,
-                pool_pre_ping=True,
-                pool_size=10,
-                max_overflow=20,
-                connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "lakeward"},
-            )
+            self.engine = _postgresql_engine(self.url)
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
@@ -240,6 +235,23 @@ def _reset_gates_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_gates_in_child)
+
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+def _postgresql_engine(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=10,
+        max_overflow=20,
+        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "lakeward"},
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        connection.adapters.register_loader("json", TextLoader)  # types.Json decodes
+
+    return engine
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------

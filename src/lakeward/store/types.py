@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -74,8 +73,7 @@ class Json(TypeDecorator[Any]):
         self._decoder = msgspec.json.Decoder(record)
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        # As text to the driver on both sides: PostgreSQL reads an untyped literal as json, and sends json back as text
-        # only when asked, which database.py does.
+        # As text to and from the driver on both sides, so that one encoder and decoder serves.
         return sa.Text() if dialect.name == "sqlite" else _PlainJson()
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
@@ -86,15 +84,10 @@ class Json(TypeDecorator[Any]):
 
 
 class _PlainJson(sa.types.UserDefinedType[str]):
-    """`json` whose values go to and come from the driver as text."""
+    """`json` that is cast in the statement, and whose values are text to the driver (database.py asks it for that)."""
 
     cache_ok = True
+    render_bind_cast = True
 
     def get_col_spec(self, **_: Any) -> str:
         return "JSON"
-
-    def bind_expression(self, bindvalue: Any) -> Any:
-        return sa.cast(sa.type_coerce(bindvalue, sa.Text()), postgresql.JSON())
-
-    def column_expression(self, column: Any) -> Any:
-        return sa.type_coerce(sa.cast(column, sa.Text()), self)

@@ -1,0 +1,19 @@
+"""A registry of each kind for every test of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakeward.store import migrate
+from lakeward.store.database import Database
+
+
+@pytest.fixture
+def database(registry_url: str) -> Iterator[Database]:
+    """A registry that is made, and empty."""
+    opened = Database(registry_url)
+    migrate.create_or_upgrade(opened)
+    yield opened
+    opened.close()
