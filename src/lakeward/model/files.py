@@ -16,6 +16,11 @@ def partition_key(partition: PartitionValues) -> str:
     return msgspec.json.encode({str(i): partition[i] for i in sorted(partition)}).decode()
 
 
+def partition_values(key: str) -> PartitionValues:
+    """The values behind a key made by `partition_key`."""
+    return {int(field): value for field, value in msgspec.json.decode(key).items()}
+
+
 class FileStatistics(msgspec.Struct, frozen=True, omit_defaults=True):
     """Column statistics of one file by field id. Bounds are Iceberg's single-value binary (specification, appendix D).
 
@@ -61,7 +66,7 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
     file_size: int
     file_type: str
     content: int  # 0 data, 1 position deletes, 2 equality deletes, as in Iceberg
-    partition: PartitionValues
+    partition_key: str  # canonical JSON of the partition's values
     partition_path: str
     row_count: int
     checksum: str | None
@@ -80,6 +85,10 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
     first_row_id: int | None
     set_aside_reason: str | None  # why the file cannot be part of a snapshot; none for a live file
 
+    @property
+    def partition(self) -> PartitionValues:
+        return partition_values(self.partition_key)
+
 
 class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One row of retired_files: an object in quarantine."""
@@ -93,7 +102,10 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     retired_at: datetime
     expires_at: datetime
     snapshot_id: int | None  # the snapshot that added the file, if one did
+    sequence_number: int | None  # of the snapshot that added it
     removed_by: int | None  # the snapshot that removed it, once one has; none while Iceberg still lists it
+    removed_sequence: int | None
+    ended_at: datetime | None  # the quarantine is over: the footer is gone, the object goes next
     record: dict[str, Any] | None  # the table_files row, so that a rollback can bring it back
 
 

@@ -1,0 +1,124 @@
+"""Settings: one frozen object, merged from a file, the environment and arguments, the later winning where it was set."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lakeward.errors import InvalidSetting
+
+FILE_NAME = "lakeward.toml"
+PREFIX = "LAKEWARD_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting and its default. Durations are in seconds, sizes in bytes."""
+
+    registry: str = "lakehouse/registry.db"  # a file's path, or postgresql://user@host/database
+    warehouse: str = "lakehouse/warehouse"  # a folder's path, or s3://bucket/prefix
+    warehouse_name: str = "default"
+    metadata_updates: str = "async"  # async: append returns when registered; sync: when the snapshot exists
+    server_url: str | None = None  # a running `lakeward serve`; none: the lake serves its catalog itself
+    token: str | None = field(default=None, repr=False)
+    catalog: str = "lakeward"  # the catalog's name in Spark
+    lease_seconds: float = 60.0  # a write's intent; renewed every third of it
+    sweep_after_seconds: float = 86_400.0  # a recovered intent's prefix is swept once more after this
+    quarantine_seconds: float = 604_800.0  # retired data files, 7 days
+    metadata_quarantine_seconds: float = 86_400.0  # superseded metadata files, 24 hours
+    keep_snapshots: int = 100  # in metadata.json
+    keep_metadata_files: int = 10  # in metadata.json's log
+    footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
+    target_file_size: int = 134_217_728
+    hold_timeout_seconds: float = 5.0  # how long a load waits where it may not commit, before it answers 503
+    s3_endpoint: str | None = None
+    s3_region: str | None = None
+    s3_access_key: str | None = None
+    s3_secret_key: str | None = field(default=None, repr=False)
+    s3_path_style: bool | None = None
+    durable: bool = True  # false: SQLite may lose the last commits when the machine stops
+
+    def __post_init__(self) -> None:
+        if self.metadata_updates not in ("async", "sync"):
+            raise InvalidSetting(f"metadata_updates={self.metadata_updates!r} is neither 'async' nor 'sync'")
+        for name in ("lease_seconds", "keep_snapshots", "keep_metadata_files", "target_file_size"):
+            if getattr(self, name) <= 0:
+                raise InvalidSetting(f"{name}={getattr(self, name)!r} must be greater than 0")
+
+    @property
+    def engine_config(self) -> dict[str, Any]:
+        """What the S3 storage engine takes, without what was not set. Holds secrets: never stored, never logged."""
+        names = ("endpoint", "region", "access_key", "secret_key", "path_style")
+        pairs = ((name, getattr(self, f"s3_{name}")) for name in names)
+        return {name: value for name, value in pairs if value is not None}
+
+
+_TYPES: dict[str, str] = {f.name: str(f.type) for f in fields(Settings)}
+
+
+def load_settings(
+    config: str | os.PathLike[str] | None = None, environment: Mapping[str, str] | None = None, **arguments: Any
+) -> Settings:
+    """Defaults < file < environment < arguments. An argument that is None was not given.
+
+    `config` names the file; without it, `lakeward.toml` of the working folder is read if it is there. Relative paths of a
+    file are relative to the file. The environment's names are LAKEWARD_ and the setting in capitals.
+
+    Raises:
+        InvalidSetting: the file is missing or not TOML, or a name or a value is not one of the settings'.
+    """
+    values = {
+        **_from_file(Path(config) if config is not None else None),
+        **_from_environment(os.environ if environment is None else environment),
+        **{name: value for name, value in arguments.items() if value is not None},
+    }
+    for name, value in values.items():
+        if name not in _TYPES:
+            raise InvalidSetting(f"{name!r} is no setting; the settings are {', '.join(_TYPES)}")
+        values[name] = _converted(name, os.fspath(value) if isinstance(value, os.PathLike) else value)
+    return replace(Settings(), **values)
+
+
+def _from_file(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        path = Path(FILE_NAME)
+        if not path.is_file():
+            return {}
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSetting(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
+    for name in ("registry", "warehouse"):
+        if isinstance(value := values.get(name), str) and "://" not in value:
+            values[name] = str(path.parent.absolute() / value)
+    return values
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    names = {PREFIX + name.upper(): name for name in _TYPES}
+    return {name: environment[variable] for variable, name in names.items() if variable in environment}
+
+
+_WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def _converted(name: str, value: Any) -> Any:
+    kind = _TYPES[name]
+    try:
+        if kind.startswith("bool"):
+            return value if isinstance(value, bool) else _WORDS[str(value).lower()]
+        if kind.startswith("int"):
+            return int(value)
+        if kind.startswith("float"):
+            return float(value)
+    except (ValueError, TypeError, KeyError):
+        raise InvalidSetting(f"{name}={value!r} is not of type {kind}") from None
+    if not isinstance(value, str):
+        raise InvalidSetting(f"{name}={value!r} is not text")
+    return value

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.files import RegisteredFile
+from lakeward.store.dialect import in_integers, in_texts
+from lakeward.store.records import columns, records
+from lakeward.store.schema import table_files
+
+_c = table_files.c
+_SELECT = sa.select(*columns(table_files, RegisteredFile))
+_LIVE = _c.set_aside_reason.is_(None)
+_PENDING = sa.and_(_c.snapshot_id.is_(None), _LIVE)
+
+
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.execute(table_files.insert(), list(rows))
+
+
+def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | None = None) -> list[RegisteredFile]:
+    """Live files by file_id, those after `after`."""
+    query = _SELECT.where(_c.table_id == table_id, _c.file_id > after, _LIVE).order_by(_c.file_id).limit(limit)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def set_aside(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:
+    query = _SELECT.where(_c.table_id == table_id, _c.set_aside_reason.is_not(None)).order_by(_c.file_id)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def pending(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:
+    """Files that wait for their first snapshot, by file_id. JSON landing files are no part of a snapshot."""
+    query = _SELECT.where(_c.table_id == table_id, _PENDING, _c.file_type != "json").order_by(_c.file_id)
+    return records(RegisteredFile, connection.execute(query))
+
+
+_HAS_PENDING = (
+    sa.select(_c.file_id).where(_c.table_id == sa.bindparam("table_id"), _PENDING, _c.file_type != "json").limit(1)
+)
+
+
+def has_pending(connection: sa.Connection, table_id: int) -> bool:
+    return connection.execute(_HAS_PENDING, {"table_id": table_id}).first() is not None
+
+
+def count_pending(connection: sa.Connection, table_id: int) -> int:
+    query = sa.select(sa.func.count()).where(_c.table_id == table_id, _PENDING, _c.file_type != "json")
+    return int(connection.execute(query).scalar_one())
+
+
+def in_partition(connection: sa.Connection, table_id: int, spec_id: int, partition_key: str) -> list[RegisteredFile]:
+    query = _SELECT.where(
+        _c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _LIVE
+    ).order_by(_c.file_id)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[RegisteredFile]:
+    return records(RegisteredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
+
+
+def by_intent(connection: sa.Connection, table_id: int, intent_id: str) -> list[RegisteredFile]:
+    query = _SELECT.where(_c.table_id == table_id, _c.intent_id == intent_id)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def mark_committed(
+    connection: sa.Connection, table_id: int, file_ids: Iterable[int], snapshot_id: int, sequence_number: int
+) -> int:
+    """Pending files among `file_ids` become part of a snapshot. Returns how many were."""
+    change = table_files.update().where(
+        _c.table_id == table_id, in_integers(connection, _c.file_id, file_ids), _PENDING
+    )
+    return connection.execute(change.values(snapshot_id=snapshot_id, sequence_number=sequence_number)).rowcount
+
+
+def mark_set_aside(connection: sa.Connection, file_id: int, reason: str) -> int:
+    change = table_files.update().where(_c.file_id == file_id, _PENDING)
+    return connection.execute(change.values(set_aside_reason=reason)).rowcount
+
+
+def delete(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> int:
+    change = table_files.delete().where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
+    return connection.execute(change).rowcount
+
+
+def set_checksum(connection: sa.Connection, file_id: int, checksum: str) -> None:
+    connection.execute(table_files.update().where(_c.file_id == file_id).values(checksum=checksum))

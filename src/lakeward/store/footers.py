@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.files import PartitionMetadata
+from lakeward.store.dialect import in_texts
+from lakeward.store.records import columns, records
+from lakeward.store.schema import partition_metadata
+
+_c = partition_metadata.c
+_SELECT = sa.select(*columns(partition_metadata, PartitionMetadata))
+
+
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.execute(partition_metadata.insert(), list(rows))
+
+
+def load(connection: sa.Connection, paths: Iterable[str]) -> list[PartitionMetadata]:
+    return records(PartitionMetadata, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
+
+
+def replace(connection: sa.Connection, path: str, metadata: bytes | None, size: int) -> None:
+    change = partition_metadata.update().where(_c.file_path == path)
+    connection.execute(change.values(metadata=metadata, metadata_size=size))
+
+
+def delete(connection: sa.Connection, paths: Iterable[str]) -> int:
+    return connection.execute(partition_metadata.delete().where(in_texts(connection, _c.file_path, paths))).rowcount

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from lakeward.model.files import Intent
+from lakeward.store.records import columns, record, records
+from lakeward.store.schema import pending_writes
+
+_c = pending_writes.c
+_SELECT = sa.select(*columns(pending_writes, Intent))
+_OPEN = _c.recovered_at.is_(None)
+
+
+def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
+    values = {name: getattr(intent, name) for name in Intent.__struct_fields__}
+    connection.execute(pending_writes.insert(), {**values, "started_at": now})
+
+
+def load(connection: sa.Connection, intent_id: str) -> Intent | None:
+    return record(Intent, connection.execute(_SELECT.where(_c.intent_id == intent_id, _OPEN)).one_or_none())
+
+
+def of_table(connection: sa.Connection, table_id: int) -> list[Intent]:
+    return records(Intent, connection.execute(_SELECT.where(_c.table_id == table_id, _OPEN)))
+
+
+_TAKE = pending_writes.delete().where(_c.intent_id == sa.bindparam("id"), _OPEN)
+
+
+def take(connection: sa.Connection, intent_id: str) -> bool:
+    """Delete an open intent. False if it is gone or has been recovered."""
+    return connection.execute(_TAKE, {"id": intent_id}).rowcount == 1
+
+
+def renew(connection: sa.Connection, owner: str, until: datetime) -> int:
+    """Extend every open intent of `owner`; returns how many."""
+    change = pending_writes.update().where(_c.owner == owner, _OPEN).values(lease_until=until)
+    return connection.execute(change).rowcount
+
+
+def expired(connection: sa.Connection, now: datetime, limit: int) -> list[Intent]:
+    query = _SELECT.where(_c.lease_until < now, _OPEN).order_by(_c.lease_until).limit(limit)
+    return records(Intent, connection.execute(query))
+
+
+def mark_recovered(connection: sa.Connection, intent_id: str, now: datetime, sweep_after: datetime) -> bool:
+    """From now on the intent's registration fails. False if it was registered or recovered meanwhile."""
+    change = pending_writes.update().where(_c.intent_id == intent_id, _OPEN)
+    return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount == 1
+
+
+def recover_of_table(connection: sa.Connection, table_id: int, now: datetime, sweep_after: datetime) -> int:
+    change = pending_writes.update().where(_c.table_id == table_id, _OPEN)
+    return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
+
+
+def to_sweep(connection: sa.Connection, now: datetime, limit: int) -> list[Intent]:
+    query = _SELECT.where(_c.sweep_after < now).order_by(_c.sweep_after).limit(limit)
+    return records(Intent, connection.execute(query))
+
+
+def any_of_table(connection: sa.Connection, table_id: int) -> bool:
+    return connection.execute(sa.select(_c.intent_id).where(_c.table_id == table_id).limit(1)).first() is not None
+
+
+def delete(connection: sa.Connection, intent_id: str) -> None:
+    connection.execute(pending_writes.delete().where(_c.intent_id == intent_id))

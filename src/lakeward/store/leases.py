@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.store.schema import leases
+
+_c = leases.c
+
+
+def load(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | None:
+    """(name, owner, fence, expires_at), locked until the transaction ends."""
+    return connection.execute(
+        sa.select(_c.name, _c.owner, _c.fence, _c.expires_at).where(_c.name == name).with_for_update()
+    ).one_or_none()
+
+
+def insert(connection: sa.Connection, name: str, owner: str, expires_at: datetime) -> bool:
+    """The first lease of this name. False if another was quicker."""
+    try:
+        with connection.begin_nested():
+            connection.execute(leases.insert().values(name=name, owner=owner, fence=1, expires_at=expires_at))
+    except sa.exc.IntegrityError:
+        return False
+    return True
+
+
+def set_owner(connection: sa.Connection, name: str, owner: str, fence: int, expires_at: datetime) -> None:
+    connection.execute(leases.update().where(_c.name == name).values(owner=owner, fence=fence, expires_at=expires_at))
+
+
+def renew(connection: sa.Connection, name: str, fence: int, now: datetime, expires_at: datetime) -> bool:
+    change = leases.update().where(_c.name == name, _c.fence == fence, _c.expires_at > now)
+    return connection.execute(change.values(expires_at=expires_at)).rowcount == 1
+
+
+def release(connection: sa.Connection, name: str, fence: int, now: datetime) -> None:
+    """Let it expire now. The row stays: fences never go back."""
+    connection.execute(leases.update().where(_c.name == name, _c.fence == fence).values(expires_at=now))

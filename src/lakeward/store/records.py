@@ -1,0 +1,24 @@
+"""Rows become records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+T = TypeVar("T")
+
+
+def record(kind: type[T], row: sa.Row[Any] | None) -> T | None:
+    return None if row is None else kind(**row._mapping)
+
+
+def records(kind: type[T], rows: Iterable[sa.Row[Any]]) -> list[T]:
+    return [kind(**row._mapping) for row in rows]
+
+
+def columns(table: sa.Table, kind: type[Any]) -> list[sa.Column[Any]]:
+    """The columns of `table` that `kind` has fields for."""
+    names = set(kind.__struct_fields__)
+    return [column for column in table.columns if column.name in names]

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.files import RetiredFile
+from lakeward.store.dialect import in_integers
+from lakeward.store.records import columns, records
+from lakeward.store.schema import retired_files, table_files, table_snapshots
+
+_c = retired_files.c
+_SELECT = sa.select(*columns(retired_files, RetiredFile))
+_REMOVAL_PENDING = sa.and_(_c.snapshot_id.is_not(None), _c.removed_by.is_(None))
+
+
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.execute(retired_files.insert(), list(rows))
+
+
+def removals_pending(connection: sa.Connection, table_id: int) -> list[RetiredFile]:
+    """Files that left the table but that its current snapshot still lists."""
+    query = _SELECT.where(_c.table_id == table_id, _REMOVAL_PENDING).order_by(_c.retired_id)
+    return records(RetiredFile, connection.execute(query))
+
+
+def has_removals_pending(connection: sa.Connection, table_id: int) -> bool:
+    query = sa.select(_c.retired_id).where(_c.table_id == table_id, _REMOVAL_PENDING).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def mark_removed(connection: sa.Connection, retired_ids: Iterable[int], snapshot_id: int, sequence_number: int) -> int:
+    change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.removed_by.is_(None))
+    return connection.execute(change.values(removed_by=snapshot_id, removed_sequence=sequence_number)).rowcount
+
+
+def of_table(connection: sa.Connection, table_id: int) -> list[RetiredFile]:
+    return records(RetiredFile, connection.execute(_SELECT.where(_c.table_id == table_id).order_by(_c.retired_id)))
+
+
+def any_of_table(connection: sa.Connection, table_id: int) -> bool:
+    return connection.execute(sa.select(_c.retired_id).where(_c.table_id == table_id).limit(1)).first() is not None
+
+
+def reachable() -> sa.ColumnElement[bool]:
+    """A retained snapshot lists the file: one from the snapshot that added it on, and before the one that removed it."""
+    s = table_snapshots.c
+    return (
+        sa.exists()
+        .where(
+            s.table_id == _c.table_id,
+            s.expired_at.is_(None),
+            s.sequence_number >= sa.func.coalesce(_c.sequence_number, 0),
+            s.sequence_number < _c.removed_sequence,
+        )
+        .correlate(retired_files)
+    )
+
+
+def ended(connection: sa.Connection, now: datetime, limit: int, table_id: int | None = None) -> list[RetiredFile]:
+    """Files whose quarantine is over: its time has passed and no retained snapshot reaches them (also those marked so)."""
+    query = _SELECT.where(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()))
+    if table_id is not None:
+        query = query.where(_c.table_id == table_id)
+    return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
+
+
+def mark_ended(connection: sa.Connection, retired_ids: Iterable[int], now: datetime) -> int:
+    change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.ended_at.is_(None))
+    return connection.execute(change.values(ended_at=now)).rowcount
+
+
+def delete(connection: sa.Connection, retired_ids: Iterable[int]) -> int:
+    return connection.execute(
+        retired_files.delete().where(in_integers(connection, _c.retired_id, retired_ids))
+    ).rowcount
+
+
+def expire_table(connection: sa.Connection, table_id: int, expires_at: datetime, removed_by: int) -> None:
+    """A dropped table's files: none is listed any more, and all go at `expires_at` at the latest."""
+    own = retired_files.update().where(_c.table_id == table_id)
+    connection.execute(own.where(_REMOVAL_PENDING).values(removed_by=removed_by))
+    connection.execute(own.where(_c.expires_at > expires_at).values(expires_at=expires_at))
+
+
+def retire_all(
+    connection: sa.Connection, table_id: int, *, reason: str, now: datetime, expires_at: datetime, removed_by: int
+) -> int:
+    """Move every file of a table to quarantine in two statements, however many there are."""
+    f = table_files.c
+    source = sa.select(
+        f.table_id,
+        f.file_path,
+        f.file_size,
+        sa.literal("data"),
+        sa.literal(reason),
+        sa.literal(now, _c.retired_at.type),
+        sa.literal(expires_at, _c.expires_at.type),
+        f.sequence_number,
+        f.snapshot_id,
+        sa.literal(removed_by, _c.removed_by.type),
+    ).where(f.table_id == table_id)
+    names = ["table_id", "file_path", "file_size", "kind", "reason", "retired_at", "expires_at"]
+    names += ["sequence_number", "snapshot_id", "removed_by"]
+    count = connection.execute(retired_files.insert().from_select(names, source)).rowcount
+    connection.execute(table_files.delete().where(f.table_id == table_id))
+    return count

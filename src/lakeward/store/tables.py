@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.names import SEPARATOR
+from lakeward.model.tables import Table, TableMetadata
+from lakeward.store.records import columns, record, records
+from lakeward.store.schema import namespaces, table_columns, table_metadata, tables
+
+_c = tables.c
+# A dropped table has no namespace any more: its levels are then empty.
+_SELECT = sa.select(
+    *[column for column in columns(tables, Table) if column.name != "namespace_id"],
+    sa.func.coalesce(_c.namespace_id, 0).label("namespace_id"),
+    namespaces.c.path,
+).select_from(tables.outerjoin(namespaces, namespaces.c.namespace_id == _c.namespace_id))
+_BY_ID = _SELECT.where(_c.table_id == sa.bindparam("table_id"))
+
+
+def _table(row: sa.Row[*tuple[Any, ...]] | None) -> Table | None:
+    if row is None:
+        return None
+    values = dict(row._mapping)
+    path = values.pop("path")
+    return Table(**values, namespace=tuple(path.split(SEPARATOR)) if path is not None else ())
+
+
+def by_id(connection: sa.Connection, table_id: int) -> Table | None:
+    return _table(connection.execute(_BY_ID, {"table_id": table_id}).one_or_none())
+
+
+def by_uuid(connection: sa.Connection, table_uuid: str) -> Table | None:
+    return _table(connection.execute(_SELECT.where(_c.table_uuid == table_uuid)).one_or_none())
+
+
+_BY_NAME = _SELECT.where(
+    namespaces.c.warehouse_id == sa.bindparam("warehouse_id"),
+    namespaces.c.path == sa.bindparam("namespace_path"),
+    _c.name == sa.bindparam("table_name"),
+)
+
+
+def by_name(connection: sa.Connection, warehouse_id: int, namespace_path: str, name: str) -> Table | None:
+    parameters = {"warehouse_id": warehouse_id, "namespace_path": namespace_path, "table_name": name}
+    return _table(connection.execute(_BY_NAME, parameters).one_or_none())
+
+
+def in_namespace(
+    connection: sa.Connection, namespace_id: int, after: str = "", limit: int | None = None
+) -> list[Table]:
+    """By name; `after` is the name that the page before ended with."""
+    query = _SELECT.where(_c.namespace_id == namespace_id, _c.name > after).order_by(_c.name).limit(limit)
+    return [table for row in connection.execute(query) if (table := _table(row)) is not None]
+
+
+def any_in_namespace(connection: sa.Connection, namespace_id: int) -> bool:
+    query = sa.select(_c.table_id).where(_c.namespace_id == namespace_id).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def dropped_before(connection: sa.Connection, time: datetime) -> list[Table]:
+    query = _SELECT.where(_c.dropped_at <= time).order_by(_c.dropped_at)
+    return [table for row in connection.execute(query) if (table := _table(row)) is not None]
+
+
+def insert(connection: sa.Connection, values: Mapping[str, Any]) -> int:
+    return int(connection.execute(tables.insert().returning(_c.table_id), values).scalar_one())
+
+
+def update(connection: sa.Connection, table_id: int, values: Mapping[str, Any]) -> None:
+    connection.execute(tables.update().where(_c.table_id == table_id).values(values))
+
+
+_COUNTERS = (
+    "row_count",
+    "total_size",
+    "file_count",
+    "landing_row_count",
+    "landing_size",
+    "landing_file_count",
+)
+_ADD = (
+    tables.update()
+    .where(_c.table_id == sa.bindparam("id"))
+    .values(
+        {name: _c[name] + sa.bindparam(f"add_{name}") for name in _COUNTERS} | {"last_modified": sa.bindparam("now")}
+    )
+)
+
+
+def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> None:
+    """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away)."""
+    parameters = {f"add_{name}": counts.get(name, 0) for name in _COUNTERS}
+    connection.execute(_ADD, {"id": table_id, "now": now, **parameters})
+
+
+def swap_metadata(connection: sa.Connection, table_id: int, expected: str | None, values: Mapping[str, Any]) -> bool:
+    """Set metadata_location and what goes with it, only if it still is `expected`."""
+    is_expected = _c.metadata_location.is_(None) if expected is None else _c.metadata_location == expected
+    result = connection.execute(tables.update().where(_c.table_id == table_id, is_expected).values(values))
+    return result.rowcount == 1
+
+
+def delete(connection: sa.Connection, table_id: int) -> None:
+    connection.execute(tables.delete().where(_c.table_id == table_id))
+
+
+# Metadata versions -----------------------------------------------------------------------------------------------------
+_METADATA = sa.select(*columns(table_metadata, TableMetadata))
+
+
+def metadata_version(connection: sa.Connection, table_id: int, version: int) -> TableMetadata | None:
+    query = _METADATA.where(table_metadata.c.table_id == table_id, table_metadata.c.metadata_version == version)
+    return record(TableMetadata, connection.execute(query).one_or_none())
+
+
+def metadata_versions(connection: sa.Connection, table_id: int, after: int = 0) -> list[TableMetadata]:
+    """By version, those later than `after`."""
+    query = _METADATA.where(table_metadata.c.table_id == table_id, table_metadata.c.metadata_version > after)
+    return records(TableMetadata, connection.execute(query.order_by(table_metadata.c.metadata_version)))
+
+
+def insert_metadata(connection: sa.Connection, version: TableMetadata) -> None:
+    connection.execute(
+        table_metadata.insert(), {name: getattr(version, name) for name in TableMetadata.__struct_fields__}
+    )
+
+
+# Columns ---------------------------------------------------------------------------------------------------------------
+def replace_columns(connection: sa.Connection, table_id: int, fields: Sequence[Mapping[str, Any]]) -> None:
+    """Make table_columns say `fields` (top-level fields of an Iceberg schema), touching only rows that differ."""
+    wanted = {
+        field["id"]: {
+            "position": position,
+            "name": field["name"],
+            "type": field["type"],
+            "required": bool(field["required"]),
+            "doc": field.get("doc"),
+        }
+        for position, field in enumerate(fields)
+    }
+    c = table_columns.c
+    rows = connection.execute(sa.select(table_columns).where(c.table_id == table_id)).mappings()
+    present = {
+        row["field_id"]: {name: row[name] for name in ("position", "name", "type", "required", "doc")} for row in rows
+    }
+    for field_id in present.keys() - wanted.keys():
+        connection.execute(table_columns.delete().where(c.table_id == table_id, c.field_id == field_id))
+    for field_id in wanted.keys() & present.keys():
+        if wanted[field_id] != present[field_id]:
+            change = table_columns.update().where(c.table_id == table_id, c.field_id == field_id)
+            connection.execute(change.values(wanted[field_id]))
+    new = [{"table_id": table_id, "field_id": i, **wanted[i]} for i in wanted if i not in present]
+    if new:
+        connection.execute(table_columns.insert(), new)

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from lakeward.model.tables import Warehouse
+from lakeward.store.records import columns, record
+from lakeward.store.schema import warehouses
+
+_SELECT = sa.select(*columns(warehouses, Warehouse))
+
+
+def by_name(connection: sa.Connection, name: str) -> Warehouse | None:
+    return record(Warehouse, connection.execute(_SELECT.where(warehouses.c.name == name)).one_or_none())
+
+
+def insert(connection: sa.Connection, warehouse_uuid: str, name: str, location: str, now: datetime) -> None:
+    connection.execute(
+        warehouses.insert().values(warehouse_uuid=warehouse_uuid, name=name, location=location, created_at=now)
+    )
