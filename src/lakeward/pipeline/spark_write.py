@@ -44,7 +44,7 @@ _LAST_FIELD_ID = 2147483447  # those above are reserved (Iceberg specification, 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 # pyarrow's names of codecs -> parquet-java's, where they differ.
-_CODECS = {"none": "uncompressed"}
+_CODECS = {"none": "uncompressed", "lz4": "lz4_raw"}
 
 
 def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list[DataFile]:
