@@ -158,8 +158,8 @@ def _sql(part: sa.ColumnElement[object], table: sa.Table, row: str) -> str:
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
 def _postgresql(table: sa.Table) -> list[str]:
-    name, lock = table.name, LOCK_CLASS
-    changed = " OR ".join(f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in _fixed(table))
+    name, lock, fixed = table.name, LOCK_CLASS, _fixed(table)
+    changed = " OR ".join(f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in fixed)
     document = {row: _document(table, row, "postgresql") for row in ("NEW", "OLD")}
 
     def feed(row: str) -> str:
@@ -174,24 +174,35 @@ def _postgresql(table: sa.Table) -> list[str]:
         f"""CREATE FUNCTION {PREFIX}{name}() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
   IF TG_OP = 'DELETE' THEN{feed("OLD")}
-  ELSE
-    IF TG_OP = 'UPDATE' THEN
-      IF {changed} THEN
-        RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = '{_fixed_message(table)}';
-      END IF;
-    END IF;{feed("NEW")}
+  ELSE{feed("NEW")}
   END IF;
   RETURN NULL;
 END $$""",
         f"CREATE TRIGGER {PREFIX}{name} AFTER INSERT OR UPDATE OR DELETE ON {name} "
         f"FOR EACH ROW EXECUTE FUNCTION {PREFIX}{name}()",
-        f"""CREATE FUNCTION {PREFIX}truncate_{name}() RETURNS trigger LANGUAGE plpgsql AS $$
+        # BEFORE, so that it speaks before a foreign key does.
+        *_refusal(
+            f"fixed_{name}",
+            f"BEFORE UPDATE OF {', '.join(fixed)} ON {name} FOR EACH ROW WHEN ({changed})",
+            "integrity_constraint_violation",
+            _fixed_message(table),
+        ),
+        *_refusal(
+            f"truncate_{name}",
+            f"BEFORE TRUNCATE ON {name} FOR EACH STATEMENT",
+            "feature_not_supported",
+            f"TRUNCATE is refused on {name}: the feed would not see the rows that go; use DELETE",
+        ),
+    ]
+
+
+def _refusal(name: str, when: str, code: str, message: str) -> list[str]:
+    return [
+        f"""CREATE FUNCTION {PREFIX}{name}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE =
-    'TRUNCATE is refused on {name}: the feed would not see the rows that go; use DELETE';
+  RAISE EXCEPTION USING ERRCODE = '{code}', MESSAGE = '{message}';
 END $$""",
-        f"CREATE TRIGGER {PREFIX}truncate_{name} BEFORE TRUNCATE ON {name} "
-        f"FOR EACH STATEMENT EXECUTE FUNCTION {PREFIX}truncate_{name}()",
+        f"CREATE TRIGGER {PREFIX}{name} {when} EXECUTE FUNCTION {PREFIX}{name}()",
     ]
 
 

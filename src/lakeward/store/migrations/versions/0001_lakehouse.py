@@ -291,6 +291,7 @@ retired_files = _table(
     _col("snapshot_id", INT64, null=True),  # the snapshot that added it
     _col("removed_by", INT64, null=True),  # the snapshot that removed it; none while the current one still lists it
     _col("removed_sequence", INT64, null=True),
+    _col("ended_at", TIME, null=True),  # the quarantine is over: the footer is gone, the object goes next
     _col("record", JSON, null=True),
     _one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray"),
     sa.UniqueConstraint("file_path"),

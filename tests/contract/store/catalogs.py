@@ -1,0 +1,43 @@
+"""What a database says of its own tables, as text to compare."""
+
+from __future__ import annotations
+
+import re
+
+import sqlalchemy as sa
+
+# Alembic's own, and what the schema does not tell: it is on PostgreSQL only.
+ONLY_IN_HISTORY = "alembic_version"
+
+_PG_COLUMNS = """
+SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
+       || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END
+       || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'alembic_version'
+"""
+_PG_CONSTRAINTS = """
+SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = current_schema()::regnamespace AND conrelid::regclass::text <> 'alembic_version'
+"""
+_PG_INDEXES = """
+SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename <> 'alembic_version'
+"""
+
+
+def describe(connection: sa.Connection) -> set[str]:
+    """Every column, constraint and index of every table: on SQLite the statements that made them."""
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql(
+            "SELECT sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL "
+            "AND name NOT IN ('alembic_version', 'sqlite_sequence')"
+        )
+        return {re.sub(r"\s+", " ", statement) for statement in found.scalars()}
+    return {
+        line
+        for query in (_PG_COLUMNS, _PG_CONSTRAINTS, _PG_INDEXES)
+        for line in connection.exec_driver_sql(query).scalars()
+        # The writing transaction's id: types.py has no name for its type.
+        if "xid" not in line
+    }
