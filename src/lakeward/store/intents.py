@@ -67,3 +67,7 @@ def any_of_table(connection: sa.Connection, table_id: int) -> bool:
 
 def delete(connection: sa.Connection, intent_id: str) -> None:
     connection.execute(pending_writes.delete().where(_c.intent_id == intent_id))
+
+
+def any_of_owner(connection: sa.Connection, owner: str) -> bool:
+    return connection.execute(sa.select(_c.intent_id).where(_c.owner == owner, _OPEN).limit(1)).first() is not None

@@ -1,0 +1,137 @@
+"""An open registry: its database, its warehouse, who we are in it, and the thread that keeps our intents alive."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from lakeward.config import Settings
+from lakeward.errors import InvalidSetting, LakewardError
+from lakeward.model.tables import Warehouse
+from lakeward.storage.engine import StorageEngine, engine_for, engine_name
+from lakeward.storage.locations import warehouse_location
+from lakeward.store import dialect, intents, migrate, warehouses
+from lakeward.store.database import Database
+
+log = structlog.get_logger()
+
+
+class Registry:
+    """What every function of this layer and above takes first. Threads may share it; a forked child opens its own."""
+
+    def __init__(self, database: Database, settings: Settings, warehouse: Warehouse) -> None:
+        self.database = database
+        self.settings = settings
+        self.warehouse = warehouse
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"
+        self._keeper = _Keeper(self)
+
+    def engine(self, location: str) -> StorageEngine:
+        """The storage engine for a location, with this registry's credentials."""
+        return _engine(location, self.settings)
+
+    def keep_intents(self) -> None:
+        """From now on this owner's open intents are renewed in the background."""
+        self._keeper.start()
+
+    def close(self) -> None:
+        self._keeper.stop()
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_registry(settings: Settings, *, upgrade: bool = False) -> Registry:
+    """Open the registry that the settings name; a new one is created, with its warehouse.
+
+    Raises:
+        RegistryOutdated: it is older than this code and `upgrade` is false.
+        RegistryTooNew: code of this age may no longer use it.
+        RegistryUnavailable: it does not answer.
+        InvalidSetting: the warehouse of this name lies elsewhere than the settings say.
+    """
+    database = Database(registry_url(settings.registry), durable=settings.durable)
+    try:
+        migrate.open_checked(database, upgrade)
+        return Registry(database, settings, _warehouse(database, settings))
+    except BaseException:
+        database.close()
+        raise
+
+
+def registry_url(text: str) -> str:
+    """A URL stays; a file's path becomes sqlite:///absolute/path."""
+    return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
+
+
+def _engine(location: str, settings: Settings) -> StorageEngine:
+    is_s3 = engine_name(location) == "s3"
+    return engine_for(location, settings.engine_config if is_s3 else {"durable": settings.durable})
+
+
+def _warehouse(database: Database, settings: Settings) -> Warehouse:
+    location = warehouse_location(settings.warehouse)
+    name = settings.warehouse_name
+    with database.read() as connection:
+        found = warehouses.by_name(connection, name)
+    if found is None:
+        _engine(location, settings).check_writable(location)
+        with database.transaction() as connection:
+            if warehouses.by_name(connection, name) is None:  # another process may have been quicker
+                warehouses.insert(connection, str(uuid.uuid4()), name, location, dialect.now(connection))
+            found = warehouses.by_name(connection, name)
+    assert found is not None
+    if found.location != location:
+        raise InvalidSetting(
+            f"warehouse {name!r} of this registry is at {found.location}, not at {location}; "
+            "open it with that location, or give the other one a warehouse_name of its own"
+        )
+    return found
+
+
+class _Keeper:
+    """Renews the leases of this process's open intents, every third of a lease, from the first intent on."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is not None:
+            return
+        with self._lock:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._run, name="lakeward-leases", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        registry = self._registry
+        lease = timedelta(seconds=registry.settings.lease_seconds)
+        while not self._stopped.wait(lease.total_seconds() / 3):
+            try:
+                with registry.database.read() as connection:
+                    if not intents.any_of_owner(connection, registry.owner):
+                        continue
+                with registry.database.transaction() as connection:
+                    intents.renew(connection, registry.owner, dialect.now(connection) + lease)
+            except LakewardError as error:
+                # The next round tries again; a lease that runs out all the same fails its registration, loudly.
+                log.warning("lease_renewal_failed", owner=registry.owner, error=str(error), code=error.code)

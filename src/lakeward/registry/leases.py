@@ -1,0 +1,112 @@
+"""Leases with fences: who may do a thing now, and a number that grows with each new owner (registry's clock)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import LeaseHeld, LeaseLost
+from lakeward.registry.handle import Registry
+from lakeward.store import dialect, leases
+
+POLL_SECONDS = 0.05
+
+
+class Lease(msgspec.Struct, frozen=True):
+    name: str
+    owner: str
+    fence: int
+    expires_at: datetime
+    seconds: float
+
+
+def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) -> Lease:
+    """Take the lease, waiting up to `wait` seconds for its owner to let go.
+
+    Raises:
+        LeaseHeld: somebody (this process too) still has it.
+    """
+    deadline = time.monotonic() + wait
+    while True:
+        with registry.database.transaction() as connection:
+            lease = _try(connection, registry, name, seconds)
+        if isinstance(lease, Lease):
+            return lease
+        if time.monotonic() >= deadline:
+            raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
+        time.sleep(POLL_SECONDS)
+
+
+def _try(connection: sa.Connection, registry: Registry, name: str, seconds: float) -> Lease | str:
+    """The lease, or the name of who has it."""
+    now = dialect.now(connection)
+    until = now + timedelta(seconds=seconds)
+    found = leases.load(connection, name)
+    if found is None:
+        if leases.insert(connection, name, registry.owner, until):
+            return Lease(name, registry.owner, 1, until, seconds)
+        found = leases.load(connection, name)
+        assert found is not None
+    if found.expires_at > now:
+        return str(found.owner)
+    leases.set_owner(connection, name, registry.owner, found.fence + 1, until)
+    return Lease(name, registry.owner, found.fence + 1, until, seconds)
+
+
+def renew(registry: Registry, lease: Lease) -> Lease:
+    """Raises LeaseLost: it ran out, or another owner has it."""
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        until = now + timedelta(seconds=lease.seconds)
+        if not leases.renew(connection, lease.name, lease.fence, now, until):
+            raise LeaseLost(f"the lease {lease.name!r} with fence {lease.fence} ran out; take it again")
+    return msgspec.structs.replace(lease, expires_at=until)
+
+
+def release(registry: Registry, lease: Lease) -> None:
+    with registry.database.transaction() as connection:
+        leases.release(connection, lease.name, lease.fence, dialect.now(connection))
+
+
+def check(connection: sa.Connection, lease: Lease) -> None:
+    """In the transaction of what the lease protects. Raises LeaseLost: the fence is no longer current, or it ran out."""
+    found = leases.load(connection, lease.name)
+    if found is None or found.fence != lease.fence or found.expires_at <= dialect.now(connection):
+        raise LeaseLost(f"the lease {lease.name!r} with fence {lease.fence} is not current; nothing was written")
+
+
+def is_held(connection: sa.Connection, name: str) -> bool:
+    found = leases.load(connection, name)
+    return found is not None and bool(found.expires_at > dialect.now(connection))
+
+
+@contextmanager
+def held(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) -> Iterator[Lease]:
+    """Hold the lease for a block, renewed in the background every third of its time.
+
+    A renewal that fails is not reported here: `check` in the protected transaction is what counts.
+    """
+    lease = acquire(registry, name, seconds=seconds, wait=wait)
+    done = threading.Event()
+
+    def keep() -> None:
+        while not done.wait(seconds / 3):
+            try:
+                renew(registry, lease)
+            except LeaseLost:
+                return
+
+    thread = threading.Thread(target=keep, name=f"lakeward-lease-{name}", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        done.set()
+        thread.join()
+        release(registry, lease)
