@@ -77,7 +77,7 @@ def registry_url(text: str) -> str:
 
 def _engine(location: str, settings: Settings) -> StorageEngine:
     is_s3 = engine_name(location) == "s3"
-    return engine_for(location, settings.engine_config if is_s3 else {"durable": settings.durable})
+    return engine_for(location, settings.engine_config if is_s3 else {"fsync": settings.durable})
 
 
 def _warehouse(database: Database, settings: Settings) -> Warehouse:

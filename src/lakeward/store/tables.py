@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.store.records import columns, record, records
-from lakeward.store.schema import namespaces, table_columns, table_metadata, tables
+from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
 
 _c = tables.c
 # A dropped table has no namespace any more: its levels are then empty.
@@ -157,3 +157,7 @@ def replace_columns(connection: sa.Connection, table_id: int, fields: Sequence[M
     new = [{"table_id": table_id, "field_id": i, **wanted[i]} for i in wanted if i not in present]
     if new:
         connection.execute(table_columns.insert(), new)
+
+
+def delete_stats(connection: sa.Connection, table_id: int) -> None:
+    connection.execute(table_stats.delete().where(table_stats.c.table_id == table_id))

@@ -1,0 +1,154 @@
+"""Changes of a table's metadata: each is a new version, and any version can be brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.iceberg import evolution, schemas
+from lakeward.model.names import TableName, parse_table
+from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.registry.handle import Registry
+from lakeward.registry.tables import find, metadata_in
+from lakeward.store import dialect, tables
+
+Edited = tuple[TableMetadata, int]  # the new metadata (its version is set here) and the last column id
+Edit = Callable[[Table, TableMetadata], Edited]
+
+
+def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> TableMetadata:
+    """Make a new version of a table's metadata by `edit`; one that changes nothing makes none.
+
+    Raises:
+        TableNotFound, InvalidName, and what `edit` raises.
+    """
+    identifier = parse_table(name)
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [find(connection, registry, identifier).table_id])
+        table = find(connection, registry, identifier)
+        current = metadata_in(connection, table)
+        edited, last_column_id = edit(table, current)
+        if edited == current:
+            return current
+        return _store(connection, table, edited, last_column_id, change)
+
+
+def _store(
+    connection: sa.Connection, table: Table, edited: TableMetadata, last_column_id: int, change: str
+) -> TableMetadata:
+    now = dialect.now(connection)
+    version = msgspec.structs.replace(edited, metadata_version=table.version + 1, change=change, created_at=now)
+    version = _with_schema_id(version, tables.metadata_versions(connection, table.table_id))
+    tables.insert_metadata(connection, version)
+    tables.replace_columns(connection, table.table_id, version.schema["fields"])
+    values = {
+        "version": version.metadata_version,
+        "last_column_id": max(table.last_column_id, last_column_id),
+        "format": version.format,
+        "last_modified": now,
+    }
+    tables.update(connection, table.table_id, values)
+    return version
+
+
+def _with_schema_id(version: TableMetadata, earlier: list[TableMetadata]) -> TableMetadata:
+    """Equal schemas share an id, as Iceberg has it; a new one gets the next."""
+    equal = [v.schema_version for v in earlier if schemas.same_schema(v.schema, version.schema)]
+    schema_id = equal[0] if equal else max(v.schema_version for v in earlier) + 1
+    return msgspec.structs.replace(
+        version, schema_version=schema_id, schema=schemas.with_schema_id(version.schema, schema_id)
+    )
+
+
+def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]]) -> Edit:
+    def edit(table: Table, current: TableMetadata) -> Edited:
+        schema, last_column_id = change(table, current)
+        return msgspec.structs.replace(current, schema=schema), last_column_id
+
+    return edit
+
+
+def add_column(registry: Registry, name: TableName, path: Any, type: Any, doc: str | None = None) -> TableMetadata:
+    """Raises: InvalidSchema, ColumnNotFound (of a nested path's parent), TableNotFound."""
+    parsed = schemas.parse_type(type)
+    return alter(
+        registry,
+        name,
+        "add_column",
+        _schema_edit(
+            lambda t, m: evolution.add_column(
+                m.schema, t.last_column_id, path, parsed, doc, format_version=t.format_version
+            )
+        ),
+    )
+
+
+def drop_column(registry: Registry, name: TableName, path: Any) -> TableMetadata:
+    """Raises: InvalidSchema (a partition or sort order uses it), ColumnNotFound, TableNotFound."""
+    return alter(
+        registry,
+        name,
+        "drop_column",
+        _schema_edit(
+            lambda t, m: evolution.drop_column(m.schema, t.last_column_id, path, [m.partition_by], [m.sort_by])
+        ),
+    )
+
+
+def rename_column(registry: Registry, name: TableName, path: Any, new_name: str) -> TableMetadata:
+    """Raises: InvalidSchema (the name is taken), ColumnNotFound, TableNotFound."""
+    return alter(
+        registry,
+        name,
+        "rename_column",
+        _schema_edit(lambda t, m: evolution.rename_column(m.schema, t.last_column_id, path, new_name)),
+    )
+
+
+def widen_column(registry: Registry, name: TableName, path: Any, new_type: Any) -> TableMetadata:
+    """Raises: InvalidSchema (the type is not wider), ColumnNotFound, TableNotFound."""
+    parsed = schemas.parse_type(new_type)
+    return alter(
+        registry,
+        name,
+        "widen_column",
+        _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, path, parsed)),
+    )
+
+
+def move_column(registry: Registry, name: TableName, path: Any, **where: Any) -> TableMetadata:
+    """To the front (`first=True`), or `before` or `after` a column. Raises: InvalidSchema, ColumnNotFound, TableNotFound."""
+    return alter(
+        registry,
+        name,
+        "move_column",
+        _schema_edit(lambda t, m: evolution.move_column(m.schema, t.last_column_id, path, **where)),
+    )
+
+
+def set_properties(registry: Registry, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
+    """Set properties; those whose value is None are removed. Raises: TableNotFound."""
+
+    def edit(table: Table, current: TableMetadata) -> Edited:
+        merged = {**current.properties, **properties}
+        kept = {key: str(value) for key, value in merged.items() if value is not None}
+        return msgspec.structs.replace(current, properties=kept), table.last_column_id
+
+    return alter(registry, name, "set_properties", edit)
+
+
+def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata:
+    """Bring an earlier version of the metadata back, as a new version. Field ids given since stay given.
+
+    Raises:
+        MetadataVersionNotFound, TableNotFound.
+    """
+    identifier = parse_table(name)
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [find(connection, registry, identifier).table_id])
+        table = find(connection, registry, identifier)
+        earlier = metadata_in(connection, table, version)
+        return _store(connection, table, earlier, table.last_column_id, f"rollback to {version}")

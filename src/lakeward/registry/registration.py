@@ -1,0 +1,264 @@
+"""The commit point: registering the files of a write, in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import (
+    BatchOutOfOrder,
+    FileRefused,
+    IntentLost,
+    LakewardError,
+    RegistryUnavailable,
+    TableNotFound,
+)
+from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
+from lakeward.model.tables import Table, TableMetadata
+from lakeward.registry import counters, intents, leases
+from lakeward.registry.handle import Registry
+from lakeward.registry.leases import Lease
+from lakeward.registry.tables import metadata_in
+from lakeward.store import batches, dialect, footers, tables
+from lakeward.store import files as file_store
+from lakeward.store import intents as intent_store
+
+FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
+SETTLE_TRIES = 20
+SETTLE_WAIT_SECONDS = 0.5
+
+
+def register(
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    files: Sequence[DataFile],
+    *,
+    batch: Batch | None = None,
+    lease: Lease | None = None,
+) -> AppendResult:
+    """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
+
+    A batch that was applied before changes nothing: the first answer comes back with `replayed`, the intent stays open and
+    its files are the caller's to give up. Where the answer of the commit itself is lost, the intent settles what happened.
+
+    Raises:
+        IntentLost: the intent's lease ran out and recovery has taken it.
+        TableNotFound: the table was dropped.
+        BatchOutOfOrder: the batch does not start where its stream stands.
+        LeaseLost: the lease's fence is no longer current.
+        FileRefused: a file is registered already.
+        RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
+    """
+    started = time.perf_counter()
+    if intent.table_id != table.table_id:
+        raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
+    try:
+        result = _register(registry, table, intent, files, batch, lease)
+    except RegistryUnavailable as error:
+        settled = _settle(registry, table, intent, files, batch, lease, error)
+        return _timed(settled, started)
+    return _timed(result, started)
+
+
+def _timed(result: AppendResult, started: float) -> AppendResult:
+    return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
+
+
+def _register(
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    files: Sequence[DataFile],
+    batch: Batch | None,
+    lease: Lease | None,
+) -> AppendResult:
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
+            return first
+        if not intent_store.take(connection, intent.intent_id):
+            raise IntentLost(
+                f"the write {intent.intent_id} of {table.identifier} took longer than its lease, and recovery has taken it; "
+                "nothing was registered: write again, or raise lease_seconds"
+            )
+        if lease is not None:
+            leases.check(connection, lease)
+        now = dialect.now(connection)
+        result = AppendResult(
+            table_uuid=table.table_uuid,
+            rows=sum(file.row_count for file in files),
+            files=[file.path for file in files],
+            bytes=sum(file.size for file in files),
+        )
+        if batch is not None:
+            _apply_batch(connection, table, batch, result, now)
+        insert_files(connection, registry, table, files, intent.intent_id, now)
+        return result
+
+
+def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
+    """The answer that the batch got when it was applied; none if it was not."""
+    with registry.database.read() as connection:
+        return first_answer_in(connection, table, batch)
+
+
+def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
+    answer = batches.answer(connection, table.table_id, batch)
+    if answer is None:
+        return None
+    return msgspec.structs.replace(msgspec.convert(answer, AppendResult), replayed=True)
+
+
+def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: AppendResult, now: datetime) -> None:
+    """A batch that says what it consumed applies only where its stream stands: after a crash it may be cut elsewhere."""
+    if batch.start is not None or batch.end is not None:
+        found = batches.position(connection, table.table_id, batch.stream)
+        stands = None if found is None else found[0]
+        if found is not None and stands != batch.start:
+            raise BatchOutOfOrder(
+                f"batch {batch.batch_id!r} of stream {batch.stream!r} starts at {batch.start!r}, but the stream stands at "
+                f"{stands!r}; read again from there"
+            )
+        batches.set_position(connection, table.table_id, batch, now)
+    batches.insert(connection, table.table_id, batch, result, now)
+
+
+def insert_files(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    files: Sequence[DataFile],
+    intent_id: str,
+    now: datetime,
+) -> None:
+    """File rows, footers, statistics and counters of new files; the caller's transaction holds the table's lock.
+
+    Raises:
+        TableNotFound: the table was dropped.
+        FileRefused: a file is registered already.
+    """
+    current = tables.by_id(connection, table.table_id)
+    if current is None or current.dropped_at is not None:
+        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
+    if not files:
+        return
+    metadata = metadata_in(connection, current)
+    update_table_files(connection, current, files, intent_id, now)
+    insert_footers(connection, registry, current, metadata, files, now)
+    counters.add(connection, table.table_id, metadata.schema, files, now)
+
+
+def update_table_files(
+    connection: sa.Connection, table: Table, files: Sequence[DataFile], intent_id: str, now: datetime
+) -> None:
+    """Insert the rows of table_files. Raises FileRefused: a path is registered already."""
+    rows = [_row(table.table_id, file, intent_id, now) for file in files]
+    try:
+        with connection.begin_nested():
+            file_store.insert(connection, rows)
+    except sa.exc.IntegrityError as error:
+        paths = {file.path for file in files}
+        found = [file.file_path for file in file_store.by_paths(connection, paths)]
+        if not found and len(paths) == len(files):
+            raise
+        name = found[0] if found else files[0].path
+        raise FileRefused("already_registered", f"{name} is registered already; a file belongs to one table") from error
+
+
+def _row(table_id: int, file: DataFile, intent_id: str, now: datetime) -> Mapping[str, Any]:
+    return {
+        "table_id": table_id,
+        "file_name": file.path.rpartition("/")[2],
+        "file_path": file.path,
+        "file_size": file.size,
+        "file_type": file.file_type,
+        "partition_key": partition_key(file.partition),
+        "partition_path": file.partition_path,
+        "row_count": file.row_count,
+        "checksum": file.checksum,
+        "is_compressed": file.is_compressed,
+        "statistics": file.statistics,
+        "split_offsets": file.split_offsets,
+        "schema_id": file.schema_id,
+        "spec_id": file.spec_id,
+        "sort_order_id": file.sort_order_id,
+        "created_at": file.created_at or now,
+        "modified_at": file.modified_at or file.created_at or now,
+        "registered_at": now,
+        "intent_id": intent_id,
+    }
+
+
+def insert_footers(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    metadata: TableMetadata,
+    files: Sequence[DataFile],
+    now: datetime,
+) -> None:
+    """Insert the footers of Parquet files, by the table's policy; one that is too large leaves a row that says so."""
+    if metadata.properties.get(FOOTERS_PROPERTY, "always") != "always":
+        return
+    limit = registry.settings.footer_limit
+    rows = [
+        {
+            "file_path": file.path,
+            "table_id": table.table_id,
+            "metadata": file.footer if len(file.footer) <= limit else None,
+            "metadata_size": len(file.footer),
+            "insert_time": now,
+        }
+        for file in files
+        if file.footer is not None
+    ]
+    if rows:
+        footers.insert(connection, rows)
+
+
+def _settle(
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    files: Sequence[DataFile],
+    batch: Batch | None,
+    lease: Lease | None,
+    error: RegistryUnavailable,
+) -> AppendResult:
+    """The registry did not answer: was it committed? An intent that is gone, with our files there, says yes."""
+    for _ in range(SETTLE_TRIES):
+        time.sleep(SETTLE_WAIT_SECONDS)
+        try:
+            with registry.database.transaction() as connection:
+                dialect.lock_tables(connection, [table.table_id])  # after a commit that may still be under way
+                is_open = intents.is_open(connection, intent)
+                registered = file_store.by_intent(connection, table.table_id, intent.intent_id)
+            if is_open:
+                return _register(registry, table, intent, files, batch, lease)
+        except RegistryUnavailable:
+            continue
+        if len(registered) == len(files):
+            return AppendResult(
+                table_uuid=table.table_uuid,
+                rows=sum(file.row_count for file in files),
+                files=[file.path for file in files],
+                bytes=sum(file.size for file in files),
+            )
+        raise IntentLost(
+            f"the write {intent.intent_id} of {table.identifier} is not known any more; nothing was registered: write again"
+        ) from error
+    raise RegistryUnavailable(
+        f"{error} Whether the write {intent.intent_id} of {table.identifier} was registered is not known: its files are kept. "
+        "Send it again with its batch key once the registry answers, or look for it with `lakeward files`"
+    ) from error
+
+
+def is_settled(error: LakewardError) -> bool:
+    """Whether an error of `register` says for certain that nothing was registered."""
+    return not isinstance(error, RegistryUnavailable)

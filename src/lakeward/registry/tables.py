@@ -1,0 +1,239 @@
+"""Tables: made, found, renamed, dropped. Their metadata's versions are changed in `evolution`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyExists, TableNotFound
+from lakeward.model.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
+from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.registry import namespaces
+from lakeward.registry.handle import Registry
+from lakeward.storage.engine import engine_name
+from lakeward.storage.locations import table_location
+from lakeward.store import dialect, intents, retired, snapshots, tables
+from lakeward.store.namespaces import path
+
+FORMATS = ("parquet", "json")
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
+UNSORTED: Document = {"order-id": 0, "fields": []}
+FIRST_PARTITION_ID = 999  # Iceberg: the last partition field id of a table that has none
+
+
+def find(connection: sa.Connection, registry: Registry, identifier: TableIdentifier) -> Table:
+    """Raises TableNotFound."""
+    found = tables.by_name(connection, registry.warehouse.warehouse_id, path(identifier.namespace), identifier.name)
+    if found is None:
+        raise TableNotFound(f"Table does not exist: {identifier}")
+    return found
+
+
+def load(registry: Registry, name: TableName) -> Table:
+    """Raises TableNotFound, InvalidName."""
+    identifier = parse_table(name)
+    with registry.database.read() as connection:
+        return find(connection, registry, identifier)
+
+
+def load_by_id(registry: Registry, table_id: int) -> Table:
+    """A dropped table is found too, until it has been cleaned up. Raises TableNotFound."""
+    with registry.database.read() as connection:
+        found = tables.by_id(connection, table_id)
+    if found is None:
+        raise TableNotFound(f"Table does not exist: no table has the id {table_id}")
+    return found
+
+
+def metadata(registry: Registry, table: Table, version: int | None = None) -> TableMetadata:
+    """The current version of a table's metadata, or the one given. Raises MetadataVersionNotFound."""
+    with registry.database.read() as connection:
+        return metadata_in(connection, table, version)
+
+
+def metadata_in(connection: sa.Connection, table: Table, version: int | None = None) -> TableMetadata:
+    found = tables.metadata_version(connection, table.table_id, table.version if version is None else version)
+    if found is None:
+        raise MetadataVersionNotFound(
+            f"{table.identifier} has no metadata version {version}; it has 1..{table.version}"
+        )
+    return found
+
+
+def load_with_metadata(registry: Registry, name: TableName) -> tuple[Table, TableMetadata]:
+    """Both as of one moment. Raises TableNotFound, InvalidName."""
+    identifier = parse_table(name)
+    with registry.database.read() as connection:
+        found = find(connection, registry, identifier)
+        return found, metadata_in(connection, found)
+
+
+def versions(registry: Registry, table: Table) -> list[TableMetadata]:
+    """Every version of the table's metadata, oldest first."""
+    with registry.database.read() as connection:
+        return tables.metadata_versions(connection, table.table_id)
+
+
+def list_tables(
+    registry: Registry, namespace: NamespaceName, *, after: str = "", limit: int | None = None
+) -> list[Table]:
+    """By name; `after` is the last name of the page before. Raises NamespaceNotFound."""
+    with registry.database.read() as connection:
+        found = namespaces.find(connection, registry, parse_namespace(namespace))
+        return tables.in_namespace(connection, found.namespace_id, after, limit)
+
+
+def create(
+    registry: Registry,
+    name: TableName,
+    *,
+    schema: Document,
+    last_column_id: int,
+    partition_by: Document = UNPARTITIONED,
+    last_partition_id: int = FIRST_PARTITION_ID,
+    sort_by: Document = UNSORTED,
+    properties: Mapping[str, str] | None = None,
+    format: str = "parquet",
+    compression: str = "zstd",
+    storage_engine: str | None = None,
+    engine_config: Mapping[str, Any] | None = None,
+    format_version: int = 2,
+) -> Table:
+    """Make a table from Iceberg documents (see iceberg.schemas and iceberg.partitions). No file is written yet.
+
+    Raises:
+        NamespaceNotFound, TableAlreadyExists, InvalidName.
+        InvalidInput: a format, compression, format version or storage engine that is not offered.
+    """
+    identifier = parse_table(name)
+    location_engine = engine_name(registry.warehouse.location)
+    _one_of("format", format, FORMATS)
+    _one_of("compression", compression, COMPRESSIONS)
+    _one_of("format_version", format_version, (2, 3))
+    _one_of("storage_engine", storage_engine or location_engine, (location_engine,))
+    _no_secrets(engine_config or {})
+    table_uuid = str(uuid.uuid4())
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        namespace = namespaces.find(connection, registry, identifier.namespace)
+        if tables.by_name(connection, namespace.warehouse_id, path(identifier.namespace), identifier.name):
+            raise TableAlreadyExists(f"Table already exists: {identifier}")
+        location = table_location(registry.warehouse.location, identifier.namespace, identifier.name, table_uuid)
+        values = {
+            "table_uuid": table_uuid,
+            "namespace_id": namespace.namespace_id,
+            "name": identifier.name,
+            "location": location,
+            "format": format,
+            "format_version": format_version,
+            "version": 1,
+            "last_modified": now,
+            "last_column_id": last_column_id,
+            "last_partition_id": last_partition_id,
+            "created_at": now,
+        }
+        try:
+            with connection.begin_nested():
+                table_id = tables.insert(connection, values)
+        except sa.exc.IntegrityError:  # another process was quicker
+            raise TableAlreadyExists(f"Table already exists: {identifier}") from None
+        first = TableMetadata(
+            table_id=table_id,
+            metadata_version=1,
+            schema_version=schema["schema-id"],
+            schema=schema,
+            spec_id=partition_by["spec-id"],
+            partition_by=partition_by,
+            sort_order_id=sort_by["order-id"],
+            sort_by=sort_by,
+            properties=dict(properties or {}),
+            storage_engine=location_engine,
+            engine_config=dict(engine_config or {}),
+            format=format,
+            compression=compression,
+            change="create",
+            created_at=now,
+        )
+        tables.insert_metadata(connection, first)
+        tables.replace_columns(connection, table_id, schema["fields"])
+        return find(connection, registry, identifier)
+
+
+def _one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        raise InvalidInput(f"{setting}={value!r} is not offered here; use {' or '.join(map(repr, allowed))}")
+
+
+def _no_secrets(engine_config: Mapping[str, Any]) -> None:
+    """The registry's columns are readable: credentials belong into the settings."""
+    for name in engine_config:
+        if any(word in name.lower() for word in ("secret", "password", "token", "access_key", "credential")):
+            raise InvalidInput(
+                f"engine_config {name!r} looks like a secret, and the registry keeps none; "
+                "give it in the settings (s3_access_key, s3_secret_key) or the environment"
+            )
+
+
+def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
+    """Give a table another name, in another namespace too. Its location, files and UUID stay.
+
+    Raises:
+        TableNotFound, TableAlreadyExists, NamespaceNotFound, InvalidName.
+    """
+    old, new = parse_table(name), parse_table(new_name)
+    with registry.database.transaction() as connection:
+        found = find(connection, registry, old)
+        namespace = namespaces.find(connection, registry, new.namespace)
+        if tables.by_name(connection, namespace.warehouse_id, path(new.namespace), new.name):
+            raise TableAlreadyExists(f"Table already exists: {new}")
+        dialect.lock_tables(connection, [found.table_id])
+        try:
+            with connection.begin_nested():
+                values = {"namespace_id": namespace.namespace_id, "name": new.name}
+                tables.update(connection, found.table_id, values)
+        except sa.exc.IntegrityError:
+            raise TableAlreadyExists(f"Table already exists: {new}") from None
+        return find(connection, registry, new)
+
+
+def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
+    """Drop a table: its name is free at once, its files wait in quarantine (with `purge`, for the next clean-up only).
+
+    Writes that are under way fail at their registration.
+
+    Raises:
+        TableNotFound, InvalidName.
+    """
+    identifier = parse_table(name)
+    with registry.database.transaction() as connection:
+        found = find(connection, registry, identifier)
+        dialect.lock_tables(connection, [found.table_id])
+        now = dialect.now(connection)
+        keep = timedelta(seconds=0 if purge else registry.settings.quarantine_seconds)
+        _retire_everything(connection, registry, found, now, now + keep)
+        tables.update(connection, found.table_id, _DROPPED | {"dropped_at": now, "last_modified": now})
+        return found
+
+
+_COUNTERS = ("row_count", "deleted_row_count", "total_size", "file_count")
+_LANDING = ("landing_row_count", "landing_size", "landing_file_count")
+_DROPPED: dict[str, Any] = {"namespace_id": None, **dict.fromkeys((*_COUNTERS, *_LANDING), 0)}
+
+
+def _retire_everything(
+    connection: sa.Connection, registry: Registry, table: Table, now: datetime, expires_at: datetime
+) -> None:
+    sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
+    intents.recover_of_table(connection, table.table_id, now, sweep_after)
+    removed_by = table.current_snapshot_id or 0
+    retired.expire_table(connection, table.table_id, expires_at, removed_by)
+    retired.retire_all(
+        connection, table.table_id, reason="table dropped", now=now, expires_at=expires_at, removed_by=removed_by
+    )
+    snapshots.mark_expired(connection, table.table_id, now)
+    tables.delete_stats(connection, table.table_id)
