@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from alembic.script import ScriptDirectory
 from lakeward.errors import DatabaseError, RegistryOutdated, RegistryTooNew, RegistryUnavailable
 from lakeward.store import feed, info, migrate, schema
 from lakeward.store.database import Database
-from tests.contract.store import catalogs, rows
+from tests.contract.store import catalogs, processes, rows
 
 RELEASED = Path(__file__).parents[2] / "data" / "registries"
 HEAD = ScriptDirectory(str(migrate.LOCATION)).get_current_head()
@@ -99,9 +98,8 @@ def test_a_database_without_a_registry_has_none_and_is_left_alone(empty: Databas
 
 
 def test_processes_that_make_one_registry_at_once_make_one(empty: Database) -> None:
-    context = multiprocessing.get_context("spawn")
     url = empty.url.render_as_string(hide_password=False)
-    with context.Pool(6) as pool:
+    with processes.CONTEXT.Pool(6) as pool:
         made = pool.map(_make, [url] * 12)
     assert len(set(made)) == 1
 
