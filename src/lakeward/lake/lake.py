@@ -1,0 +1,331 @@
+"""`connect` and the Lake: a thin front over the registry, the pipeline, the components and the server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from lakeward.components import audit, cleaner, recovery, snapshotter
+from lakeward.config import Settings, load_settings
+from lakeward.iceberg.partitions import partition_spec, sort_order
+from lakeward.iceberg.schemas import schema_from
+from lakeward.lake import writes
+from lakeward.lake.rolling import RollingWriter
+from lakeward.model.files import AppendResult, RegisteredFile
+from lakeward.model.names import NamespaceName, TableName
+from lakeward.model.tables import Namespace, Table, TableMetadata, TableSnapshot
+from lakeward.pipeline.scan import scan_files
+from lakeward.registry import Registry, evolution, footers, namespaces, open_registry, retirement, snapshots, tables
+from lakeward.registry.tables import FIRST_PARTITION_ID
+from lakeward.server.embedded import EmbeddedServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def connect(
+    registry: str | os.PathLike[str] | None = None,
+    warehouse: str | os.PathLike[str] | None = None,
+    metadata_updates: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    *,
+    upgrade: bool = False,
+    **settings: Any,
+) -> Lake:
+    """Open a lakehouse; a registry that does not exist yet is created.
+
+    Args:
+        registry: a SQLite file's path or postgresql://user@host/database.
+        warehouse: a folder or s3://bucket/prefix.
+        metadata_updates: 'async' (an append returns when it is registered) or 'sync' (when its snapshot exists).
+        config: a settings file; without it `lakeward.toml` of the working folder, if there is one.
+        upgrade: bring an older registry's schema up.
+        settings: any other setting (config.Settings lists them). LAKEWARD_* variables come between file and arguments.
+
+    Raises:
+        InvalidSetting, RegistryUnavailable, RegistryOutdated, RegistryTooNew, WarehouseNotWritable.
+    """
+    merged = load_settings(
+        config, registry=registry, warehouse=warehouse, metadata_updates=metadata_updates, **settings
+    )
+    return Lake(open_registry(merged, upgrade=upgrade))
+
+
+class Lake:
+    """A lakehouse, open. Use as a context manager, or call `close`. Threads may share it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self._server: EmbeddedServer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        return self.registry.settings
+
+    def close(self) -> None:
+        """End the catalog's server, if this lake serves it, and let the registry go."""
+        with self._lock:
+            if self._server is not None:
+                self._server.stop()
+                self._server = None
+        self.registry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Namespaces and tables --------------------------------------------------------------------------------------------
+    def create_namespace(self, name: NamespaceName, properties: Mapping[str, str] | None = None) -> Namespace:
+        """Make a namespace; one that exists is returned as it is."""
+        return namespaces.create(self.registry, name, properties, if_absent=True)
+
+    def namespaces(self, parent: NamespaceName = ()) -> list[Namespace]:
+        return namespaces.list_namespaces(self.registry, parent)
+
+    def drop_namespace(self, name: NamespaceName) -> None:
+        """Raises NamespaceNotFound, NamespaceNotEmpty."""
+        namespaces.drop(self.registry, name)
+
+    def create_table(
+        self,
+        name: TableName,
+        schema: Any,
+        partition_by: Sequence[Any] = (),
+        sort_by: Sequence[Any] = (),
+        properties: Mapping[str, str] | None = None,
+        format: str = "parquet",
+        compression: str = "zstd",
+        storage_engine: str | None = None,
+        engine_config: Mapping[str, Any] | None = None,
+        *,
+        format_version: int = 2,
+    ) -> Table:
+        """Make a table, and its namespace if it is missing.
+
+        Args:
+            schema: an Arrow, Spark or PyIceberg schema, an Iceberg schema document, or {name: type} such as
+                {'id': 'long', 'price': 'decimal(9,2)'}.
+            partition_by: 'month', 'day(ts)', 'bucket(16, id)', 'truncate(4, name)', ...; odd names in backquotes.
+            sort_by: 'ts', 'ts desc', 'ts asc nulls last'.
+            format: 'parquet', or 'json' for JSON lines (registered and counted, but in no Iceberg snapshot).
+
+        Raises:
+            TableAlreadyExists, InvalidName, InvalidSchema, InvalidInput.
+        """
+        document, last_column_id = schema_from(schema, format_version)
+        spec, last_partition_id = partition_spec(partition_by, document, 0, FIRST_PARTITION_ID)
+        order = sort_order(sort_by, document, 1) if sort_by else tables.UNSORTED
+        identifier = tables.parse_table(name)
+        self.create_namespace(identifier.namespace)
+        return tables.create(
+            self.registry,
+            identifier,
+            schema=document,
+            last_column_id=last_column_id,
+            partition_by=spec,
+            last_partition_id=last_partition_id,
+            sort_by=order,
+            properties=properties,
+            format=format,
+            compression=compression,
+            storage_engine=storage_engine,
+            engine_config=engine_config,
+            format_version=format_version,
+        )
+
+    def table(self, name: TableName) -> Table:
+        """Raises TableNotFound, InvalidName."""
+        return tables.load(self.registry, name)
+
+    def tables(self, namespace: NamespaceName | None = None) -> list[Table]:
+        """The tables of a namespace, or of all."""
+        wanted = [namespace] if namespace else [found.levels for found in self.namespaces()]
+        return [table for levels in wanted for table in tables.list_tables(self.registry, levels)]
+
+    def rename_table(self, name: TableName, new_name: TableName) -> Table:
+        """Raises TableNotFound, TableAlreadyExists, NamespaceNotFound."""
+        return tables.rename(self.registry, name, new_name)
+
+    def drop_table(self, name: TableName, purge: bool = False) -> None:
+        """Its files wait in quarantine; with `purge` they are deleted now."""
+        dropped = tables.drop(self.registry, name, purge=purge)
+        if purge:
+            cleaner.purge(self.registry, dropped)
+
+    # Metadata ---------------------------------------------------------------------------------------------------------
+    def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:
+        return tables.metadata(self.registry, self.table(name), version)
+
+    def metadata_versions(self, name: TableName) -> list[TableMetadata]:
+        return tables.versions(self.registry, self.table(name))
+
+    def add_column(self, name: TableName, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
+        return evolution.add_column(self.registry, name, column, type, doc)
+
+    def drop_column(self, name: TableName, column: Any) -> TableMetadata:
+        return evolution.drop_column(self.registry, name, column)
+
+    def rename_column(self, name: TableName, column: Any, new_name: str) -> TableMetadata:
+        return evolution.rename_column(self.registry, name, column, new_name)
+
+    def widen_column(self, name: TableName, column: Any, type: Any) -> TableMetadata:
+        return evolution.widen_column(self.registry, name, column, type)
+
+    def move_column(self, name: TableName, column: Any, **where: Any) -> TableMetadata:
+        """`first=True`, `before='b'` or `after='b'`."""
+        return evolution.move_column(self.registry, name, column, **where)
+
+    def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
+        return evolution.set_properties(self.registry, name, properties)
+
+    def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
+        return evolution.rollback(self.registry, name, version)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+    def append(self, name: TableName, data: Any, batch: writes.BatchKey = None) -> AppendResult:
+        """Append a Spark DataFrame, an Arrow table or reader, or rows (dicts).
+
+        `batch=(stream, id)` makes it happen once: a batch seen before changes nothing and gets the first answer.
+        `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`.
+
+        Raises:
+            TableNotFound, FileRefused, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
+        """
+        format = self.metadata(name).format
+        make = writes.writer_for(data, format, self.settings.catalog)
+        return self._write(name, make, batch)
+
+    def append_files(
+        self,
+        name: TableName,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        batch: writes.BatchKey = None,
+    ) -> AppendResult:
+        """Append Parquet or JSON lines files that exist. All are checked before the first is copied in.
+
+        Raises:
+            FileRefused: `reason` says which rule a file breaks; nothing was appended.
+        """
+        return self._write(name, writes.files_writer(paths), batch)
+
+    def _write(self, name: TableName, make: writes.Write, batch: writes.BatchKey) -> AppendResult:
+        sync = self.settings.metadata_updates == "sync"
+        return writes.write(self.registry, name, make, batch=writes.batch_of(batch), sync=sync)
+
+    def writer(
+        self,
+        name: TableName,
+        rotate_seconds: float = 60.0,
+        rotate_bytes: int = 128 << 20,
+        rotate_rows: int = 1_000_000,
+    ) -> RollingWriter:
+        """A writer for small rows that keep coming; see RollingWriter."""
+        sync = self.settings.metadata_updates == "sync"
+        return RollingWriter(
+            self.registry,
+            name,
+            rotate_seconds=rotate_seconds,
+            rotate_bytes=rotate_bytes,
+            rotate_rows=rotate_rows,
+            sync=sync,
+        )
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+    def scan(self, name: TableName, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+        """Read without Spark: what is registered now, pending files too.
+
+        `filter` is text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
+        their statistics and row groups by the stored footers.
+        """
+        table = self.table(name)
+        planned = footers.plan(self.registry, table)
+        versions = tables.versions(self.registry, table)
+        return scan_files(
+            planned.files,
+            lambda paths: {path: planned.footers.get(path) for path in paths},
+            versions[-1].schema,
+            {version.spec_id: version.partition_by for version in versions},
+            {version.schema_version: version.schema for version in versions},
+            self.registry.engine(table.location),
+            columns,
+            filter,
+        )
+
+    def files(self, name: TableName, *, set_aside: bool = False) -> list[RegisteredFile]:
+        """The live files; with `set_aside`, those that could not become part of a snapshot."""
+        return snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
+
+    def snapshots(self, name: TableName) -> list[TableSnapshot]:
+        """The retained snapshots, oldest first."""
+        return snapshots.list_snapshots(self.registry, self.table(name))
+
+    # Upkeep -----------------------------------------------------------------------------------------------------------
+    def flush(self, name: TableName) -> snapshotter.FlushResult:
+        """Make one snapshot of everything that is pending."""
+        return snapshotter.flush(self.registry, self.table(name).table_id, "manual")
+
+    def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any]]) -> int:
+        """Take whole partitions out of the table; how many files were. Their files wait in quarantine."""
+        return retirement.retire_partitions(self.registry, self.table(name), list(partitions))
+
+    def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
+        """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""
+        return retirement.retire_expired_partitions(self.registry, self.table(name), age)
+
+    def recover(self) -> recovery.RecoveryResult:
+        """Clear what dead writers left: their leases have run out. Living writers are left alone."""
+        return recovery.recover(self.registry)
+
+    def clean(self) -> cleaner.CleanResult:
+        """Delete what has been in quarantine for its time and is reachable no more."""
+        return cleaner.clean(self.registry)
+
+    def audit(self, name: TableName, checksums: bool = False) -> audit.AuditReport:
+        """Compare the registry with the files themselves."""
+        return audit.audit(self.registry, self.table(name), checksums=checksums)
+
+    # Engines ----------------------------------------------------------------------------------------------------------
+    def serve(self) -> tuple[str, str | None]:
+        """(URL, token) of the REST catalog: the settings' server, or one in this process for as long as the lake is open."""
+        if self.settings.server_url:
+            return self.settings.server_url, self.settings.token
+        with self._lock:
+            if self._server is None:
+                server = EmbeddedServer(self.registry)
+                server.start()
+                self._server = server
+            return self._server.url, self._server.token
+
+    @property
+    def catalog_url(self) -> str:
+        return self.serve()[0]
+
+    @property
+    def token(self) -> str | None:
+        return self.serve()[1]
+
+    def spark_conf(self) -> dict[str, str]:
+        """The options that put this lake's catalog into a Spark session of one's own."""
+        from lakeward.pipeline.spark_session import spark_conf
+
+        url, token = self.serve()
+        is_s3 = self.registry.warehouse.location.startswith("s3://")
+        return spark_conf(url, token, self.settings.catalog, self.settings.engine_config if is_s3 else None)
+
+    def spark(self, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+        """A Spark session on the catalog: tables are `namespace.table` there, or `lakeward.namespace.table`.
+
+        Raises:
+            SparkMissing, JavaMissing: the message says what to install.
+        """
+        from lakeward.pipeline.spark_session import spark_session
+
+        return spark_session({**self.spark_conf(), **(conf or {})}, master)

@@ -1,0 +1,219 @@
+"""A writer for small rows that keep coming: they gather in open files, which are registered when a limit is reached."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import pyarrow as pa
+import structlog
+
+from lakeward.errors import InvalidInput, LakewardError
+from lakeward.lake import writes
+from lakeward.model.files import AppendResult, DataFile, Intent
+from lakeward.model.names import TableName
+from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.pipeline.conform import conform
+from lakeward.pipeline.json_lines import write_json_lines
+from lakeward.pipeline.target import WriteTarget
+from lakeward.registry import Registry, intents, registration, tables
+
+log = structlog.get_logger()
+
+QUEUE_LIMIT = 16  # batches between `write` and the file: a full queue makes `write` wait
+TICK_SECONDS = 0.2
+
+
+class RollingWriter:
+    """Rows go into an open file; at the first limit reached it is closed and registered, as one commit.
+
+    Rows that have not been registered are not in the table: `uncommitted_rows` counts them. They are gone if the process
+    dies. One that fails to be registered raises at the next `write`, `rotate` or `close`. Threads may share a writer.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        name: TableName,
+        *,
+        rotate_seconds: float = 60.0,
+        rotate_bytes: int = 128 << 20,
+        rotate_rows: int = 1_000_000,
+        sync: bool = False,
+    ) -> None:
+        """Limits: seconds since a file's first row, bytes of its rows in memory (Arrow), rows.
+
+        Raises:
+            TableNotFound, InvalidName.
+            InvalidInput: a limit that is not greater than 0.
+        """
+        for limit, value in (("seconds", rotate_seconds), ("bytes", rotate_bytes), ("rows", rotate_rows)):
+            if value <= 0:
+                raise InvalidInput(f"rotate_{limit}={value!r} must be greater than 0")
+        self._registry = registry
+        self._name = name
+        self._limits = (rotate_seconds, rotate_bytes, rotate_rows)
+        self._sync = sync
+        self._lock = threading.RLock()
+        self._open: _OpenFile | None = None
+        self._failure: BaseException | None = None
+        self._closed = threading.Event()
+        self.committed_rows = 0
+        self.commits: list[AppendResult] = []
+        tables.load(registry, name)
+        self._timer = threading.Thread(target=self._watch_time, name="lakeward-rotate", daemon=True)
+        self._timer.start()
+
+    @property
+    def uncommitted_rows(self) -> int:
+        """Rows that were written but are in no registered file."""
+        current = self._open
+        return 0 if current is None else current.rows
+
+    def write(self, rows: Mapping[str, Any] | Iterable[Any] | pa.Table | pa.RecordBatch) -> None:
+        """One row (a dict), rows, or an Arrow table. Raises as `lake.append` does; a refused call writes none of its rows."""
+        data = [rows] if isinstance(rows, Mapping) and not _is_columns(rows) else rows
+        with self._lock:
+            self._raise_failure()
+            if self._closed.is_set():
+                raise InvalidInput(f"the writer of {self._name} is closed; open another with lake.writer(...)")
+            if self._open is None:
+                self._open = _OpenFile(self._registry, self._name)
+            self._open.put(data)
+            _, max_bytes, max_rows = self._limits
+            if self._open.rows >= max_rows or self._open.bytes >= max_bytes:
+                self.rotate()
+
+    def rotate(self) -> AppendResult | None:
+        """Close the open file and register it now; none if there are no rows.
+
+        Raises as `lake.append` does: the rows of that file are then lost to the table, and the message says how many.
+        """
+        with self._lock:
+            self._raise_failure()
+            current, self._open = self._open, None
+            if current is None:
+                return None
+            result = current.commit(self._sync)
+            self.committed_rows += result.rows
+            self.commits.append(result)
+            return result
+
+    def close(self) -> None:
+        """Register what is left and end. Raises as `rotate` does."""
+        if self._closed.is_set():
+            return
+        try:
+            self.rotate()
+        finally:
+            self._closed.set()
+            self._timer.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        with self._lock:  # the block failed: what is not registered yet stays out of the table
+            self._closed.set()
+            current, self._open = self._open, None
+            if current is not None:
+                log.warning("rows_not_committed", table=str(self._name), rows=current.rows)
+                current.give_up()
+        self._timer.join()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _watch_time(self) -> None:
+        while not self._closed.wait(TICK_SECONDS):
+            with self._lock:
+                current = self._open
+                if current is None or time.monotonic() - current.opened < self._limits[0]:
+                    continue
+                try:
+                    self.rotate()
+                except BaseException as error:
+                    self._failure = error
+
+
+def _is_columns(rows: Mapping[str, Any]) -> bool:
+    """{'a': [1, 2], 'b': [3, 4]} are columns; a row's values are no equally long lists in every place."""
+    values = list(rows.values())
+    return bool(values) and all(isinstance(v, (pa.Array, pa.ChunkedArray)) for v in values)
+
+
+class _OpenFile:
+    """One write under way: a thread writes what comes through a queue, below the prefix of one intent."""
+
+    def __init__(self, registry: Registry, name: TableName) -> None:
+        self._registry = registry
+        self.table, self.metadata = tables.load_with_metadata(registry, name)
+        self.intent: Intent = intents.open_intent(registry, self.table)
+        self.rows = 0
+        self.bytes = 0
+        self.opened = time.monotonic()
+        self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(QUEUE_LIMIT)
+        self._files: list[DataFile] = []
+        self._error: BaseException | None = None
+        self._target = WriteTarget(self.table, self.metadata, self.intent, registry.engine(self.table.location))
+        self._thread = threading.Thread(target=self._run, name="lakeward-file", daemon=True)
+        self._thread.start()
+
+    def put(self, data: Any) -> None:
+        """Check rows against the schema and hand them to the file. Raises FileRefused, InvalidInput."""
+        batches = list(conform(data, self.metadata.schema))  # all of them, before the first is written
+        for batch in batches:
+            self._hand_over(batch)
+            self.rows += batch.num_rows
+            self.bytes += batch.nbytes
+
+    def _hand_over(self, batch: pa.RecordBatch | None) -> None:
+        while True:
+            if self._error is not None:
+                raise self._error
+            try:
+                self._queue.put(batch, timeout=TICK_SECONDS)
+                return
+            except queue.Full:
+                continue
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._queue.get()) is not None:
+            yield batch
+
+    def _run(self) -> None:
+        write = write_json_lines if self.metadata.format == "json" else write_arrow
+        try:
+            self._files = write(
+                self._target, pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches())
+            )
+        except BaseException as error:
+            self._error = error
+
+    def commit(self, sync: bool) -> AppendResult:
+        try:
+            self._hand_over(None)
+            self._thread.join()
+            if self._error is not None:
+                raise self._error
+            result = registration.register(self._registry, self.table, self.intent, self._files)
+        except BaseException as error:
+            log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
+            if not isinstance(error, LakewardError) or registration.is_settled(error):
+                writes.give_up(self._registry, self.intent)
+            raise
+        return writes.with_snapshot(self._registry, self.table, self.metadata, result) if sync else result
+
+    def give_up(self) -> None:
+        if self._error is None:
+            self._hand_over(None)
+        self._thread.join()
+        writes.give_up(self._registry, self.intent)

@@ -1,0 +1,134 @@
+"""One write, from the intent to the registration, and to the snapshot where the connection says 'sync'."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import structlog
+
+from lakeward.components import snapshotter
+from lakeward.errors import InvalidInput, LakewardError
+from lakeward.model.files import AppendResult, Batch, DataFile, Intent
+from lakeward.model.names import TableName
+from lakeward.model.tables import Table, TableMetadata
+from lakeward.pipeline.target import WriteTarget
+from lakeward.registry import Registry, intents, registration, tables
+from lakeward.registry.leases import Lease
+
+log = structlog.get_logger()
+
+BatchKey: TypeAlias = "Batch | tuple[str, str] | tuple[str, str, Any, Any] | None"
+Write = Callable[[WriteTarget], list[DataFile]]
+
+
+def batch_of(key: BatchKey) -> Batch | None:
+    """(stream, id) or (stream, id, from, to) -> Batch.
+
+    Raises:
+        InvalidInput: another shape, or an empty stream or id.
+    """
+    if key is None or isinstance(key, Batch):
+        return key
+    if not isinstance(key, tuple) or len(key) not in (2, 4) or not all(isinstance(k, str) and k for k in key[:2]):
+        raise InvalidInput(f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts")
+    return Batch(*key)
+
+
+def write(
+    registry: Registry,
+    name: TableName,
+    make: Write,
+    *,
+    batch: Batch | None = None,
+    lease: Lease | None = None,
+    sync: bool = False,
+) -> AppendResult:
+    """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
+
+    Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
+    known whether the registration went through.
+    """
+    table, metadata = tables.load_with_metadata(registry, name)
+    if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
+        return first
+    started = time.perf_counter()
+    intent = intents.open_intent(registry, table)
+    try:
+        files = make(WriteTarget(table, metadata, intent, registry.engine(table.location)))
+        wrote = time.perf_counter() - started
+        result = _registered(registry, table, intent, files, batch, lease)
+    except BaseException as error:
+        if not isinstance(error, LakewardError) or registration.is_settled(error):
+            give_up(registry, intent)
+        raise
+    result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
+    return with_snapshot(registry, table, metadata, result) if sync and files else result
+
+
+def _registered(
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    files: Sequence[DataFile],
+    batch: Batch | None,
+    lease: Lease | None,
+) -> AppendResult:
+    if not files and batch is None:  # nothing to commit, and no key to remember
+        intents.abort(registry, intent)
+        return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
+    result = registration.register(registry, table, intent, files, batch=batch, lease=lease)
+    if result.replayed:  # the same batch from two sides at once: the other one was quicker
+        intents.abort(registry, intent)
+    return result
+
+
+def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:
+    if metadata.format != "parquet":
+        return result
+    started = time.perf_counter()
+    flushed = snapshotter.flush(registry, table.table_id, "sync")
+    seconds = {**result.seconds, "snapshot": time.perf_counter() - started}
+    return msgspec.structs.replace(result, snapshot_id=flushed.snapshot_id, seconds=seconds)
+
+
+def give_up(registry: Registry, intent: Intent) -> None:
+    """Abort a write after an error; what cannot be deleted now is left to recovery, and the first error stays the error."""
+    try:
+        intents.abort(registry, intent)
+    except LakewardError as error:
+        log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
+
+
+def writer_for(data: Any, format: str, catalog: str) -> Write:
+    """The writer for a kind of data: a Spark DataFrame through Spark, everything else through pyarrow."""
+    if format == "json":
+        from lakeward.pipeline.json_lines import write_json_lines
+
+        rows = data.toArrow() if _is_dataframe(data) else data
+        return lambda target: write_json_lines(target, rows)
+    if _is_dataframe(data):
+        from lakeward.pipeline.spark_write import write_spark
+
+        return lambda target: write_spark(target, data, catalog)
+    from lakeward.pipeline.arrow_write import write_arrow
+
+    return lambda target: write_arrow(target, data)
+
+
+def _is_dataframe(data: Any) -> bool:
+    """A DataFrame of Spark, classic or Connect, without importing Spark."""
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
+    )
+
+
+def files_writer(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Write:
+    """The writer for files that exist: they are checked, and copied or rewritten; the originals are never touched."""
+    from lakeward.pipeline.imports import import_files
+
+    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    return lambda target: import_files(target, listed)
