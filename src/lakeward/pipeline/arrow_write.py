@@ -70,7 +70,7 @@ class ParquetSink:
 
     def abort(self) -> None:
         if self._output is not None:
-            self._output.output.abort()
+            self._output.abort()
 
     def _finish_in_memory(self, table: pa.Table) -> DataFile:
         stream = pa.BufferOutputStream()

@@ -236,7 +236,7 @@ def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, wi
     )
 
     def run(array: pa.Array) -> pa.Array:
-        offsets, values = _list_parts(pc.cast(array, pa.list_(array.type.value_field)) if views else array)
+        offsets, values = _view_parts(array) if views else _list_parts(array)
         return pa.ListArray.from_arrays(offsets, element(values), type=target, mask=_mask(array))
 
     return run
@@ -271,6 +271,11 @@ def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     offsets = array.offsets
     start, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
     return _from_zero(offsets, start), array.values.slice(start, end - start)
+
+
+def _view_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    lengths = pc.fill_null(pc.cast(pc.list_value_length(array), pa.int32()), 0)
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)]), array.flatten()
 
 
 def _map_parts(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -240,8 +241,8 @@ def _position(values: Any, field: pa.Field) -> str:
 
 
 def check_values(values: Iterable[Any], type_: pa.DataType, path: str) -> None:
-    """Refuse Python values that Arrow would change in silence: zones mixed up, a time cut off a date, text for bytes,
-    keys of dicts that the struct does not have.
+    """Refuse Python values that Arrow would change in silence: zones mixed up, a time cut off a date, a fraction off a number,
+    text for bytes, keys of dicts that the struct does not have.
 
     Raises:
         FileRefused: wrong_type or unknown_column.
@@ -255,6 +256,9 @@ def check_values(values: Iterable[Any], type_: pa.DataType, path: str) -> None:
             raise FileRefused(
                 "wrong_type", f"column {path!r} holds dates and got another type; give datetime.date values"
             )
+    elif pt.is_integer(type_):
+        if any(isinstance(v, float | Decimal) for v in values):
+            raise FileRefused("wrong_type", f"column {path!r} holds whole numbers and got another; round it before")
     elif pt.is_binary(type_) or pt.is_fixed_size_binary(type_):
         if any(isinstance(v, str) for v in values):
             raise FileRefused("wrong_type", f"column {path!r} holds bytes and got a text; encode it before")

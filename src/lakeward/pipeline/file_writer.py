@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -47,6 +47,10 @@ class Part:
         self.rows = 0
         self.bytes = 0
         self.sink: FileSink | None = None
+
+    @classmethod
+    def of(cls, target: WriteTarget, values: PartitionValues) -> Self:
+        return cls(values, partition_path(target.schema, target.spec, values))
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.waiting.append(batch)
@@ -106,7 +110,7 @@ class _Writer:
         key = partition_key(values)
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = Part(values, partition_path(self._target.schema, self._target.spec, values))
+            part = self._parts[key] = Part.of(self._target, values)
         before = part.bytes
         part.add(rows)
         self._waiting_bytes += part.bytes - before
@@ -163,6 +167,8 @@ class HashingOutput:
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
+        if self.closed:  # a writer that is thrown away writes its footer all the same
+            return view.nbytes
         self._digest.update(view)
         return self.output.write(view)
 
@@ -174,6 +180,11 @@ class HashingOutput:
 
     def close(self) -> None:
         self.closed = True
+
+    def abort(self) -> None:
+        """Leave nothing behind, and take no notice of what is written later."""
+        self.closed = True
+        self.output.abort()
 
     @property
     def checksum(self) -> str:

@@ -108,7 +108,7 @@ class JsonSink:
 
     def abort(self) -> None:
         if self._output is not None:
-            self._output.output.abort()
+            self._output.abort()
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows

@@ -14,13 +14,10 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import NestedField, PrimitiveType
 
 from lakeward.errors import InvalidSchema
-from lakeward.iceberg.types import TypeDocument
+from lakeward.iceberg import transforms, values
 from lakeward.model.files import PartitionValues
 from lakeward.model.tables import Document
-from lakeward.pipeline import json_values
 from lakeward.pipeline.statistics import Leaf, leaf_array, leaves
-
-_RESULTS: dict[str, TypeDocument] = {"year": "int", "month": "int", "hour": "int", "bucket": "int", "day": "date"}
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -49,14 +46,9 @@ def _term(field: Document, by_id: dict[int, Leaf]) -> Term:
         raise InvalidSchema(
             f"field {field.get('name', source_ids)!r} is made from column {source_ids}, which is no single column of the schema"
         )
-    return Term(field.get("field-id", 0), field["transform"], source, result_type(field["transform"], source.type))
-
-
-def result_type(transform: str, source: str) -> str:
-    """The Iceberg type of a transform's values (specification, 'Partition Transforms')."""
-    result = _RESULTS.get(transform.partition("[")[0], source)
-    assert isinstance(result, str)
-    return result
+    return Term(
+        field.get("field-id", 0), field["transform"], source, transforms.result_type(field["transform"], source.type)
+    )
 
 
 def transformed(batch: pa.RecordBatch | pa.Table, term: Term) -> pa.Array:
@@ -70,10 +62,10 @@ def transformed(batch: pa.RecordBatch | pa.Table, term: Term) -> pa.Array:
         return source
     if term.transform == "void":
         return pa.nulls(len(source), source.type)
-    values = _transform(term.transform, term.source.type)(source)
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    return values.cast(pa.date32()) if term.result == "date" and not pt.is_date(values.type) else values
+    result = _transform(term.transform, term.source.type)(source)
+    if isinstance(result, pa.ChunkedArray):
+        result = result.combine_chunks()
+    return result.cast(pa.date32()) if term.result == "date" and not pt.is_date(result.type) else result
 
 
 @lru_cache(maxsize=512)
@@ -89,14 +81,15 @@ def split(batch: pa.RecordBatch, spec_terms: Sequence[Term]) -> Iterator[tuple[P
     names = [str(i) for i in range(len(columns))]
     table = pa.table([*columns, pa.arange(0, batch.num_rows)], names=[*names, "row"])
     groups = table.group_by(names, use_threads=False).aggregate([("row", "list")])
-    values = [
-        json_values.encode(groups.column(name).combine_chunks(), term.result)
-        for name, term in zip(names, spec_terms, strict=True)
-    ]
+    keys = [_json(groups.column(name), term.result) for name, term in zip(names, spec_terms, strict=True)]
     rows = groups.column("row_list").combine_chunks()
-    for number, each in enumerate(zip(*values, strict=True)):
-        partition = {term.field_id: value for term, value in zip(spec_terms, each, strict=True)}
+    for number, each in enumerate(zip(*keys, strict=True)):
+        partition = {term.field_id: key for term, key in zip(spec_terms, each, strict=True)}
         yield partition, batch if len(groups) == 1 else batch.take(rows[number].values)
+
+
+def _json(column: pa.ChunkedArray, type_: str) -> list[Any]:
+    return [values.to_json(type_, values.from_python(type_, scalar)) for scalar in column]
 
 
 def sort(table: pa.Table, order_fields: Sequence[Document], order_terms: Sequence[Term]) -> pa.Table:

@@ -8,7 +8,6 @@ of the leaf's values, but no bounds.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -19,19 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakeward.iceberg import types
+from lakeward.iceberg import types, values
 from lakeward.iceberg.types import TypeDocument
 from lakeward.model.files import FileStatistics
 from lakeward.model.tables import Document
 
 TRUNCATE_LENGTH = 16  # Iceberg's default metrics mode is truncate(16)
 FIELD_ID = b"PARQUET:field_id"
-
-_INT, _LONG, _FLOAT, _DOUBLE = (struct.Struct(f) for f in ("<i", "<q", "<f", "<d"))
-_PACKERS = {
-    "int": _INT, "date": _INT, "long": _LONG, "time": _LONG, "timestamp": _LONG, "timestamptz": _LONG,
-    "timestamp_ns": _LONG, "timestamptz_ns": _LONG, "float": _FLOAT, "double": _DOUBLE,
-}  # fmt: skip
 
 
 class Leaf(msgspec.Struct, frozen=True):
@@ -116,7 +109,7 @@ def from_footer(
     ids = leaf_field_ids(metadata.schema.to_arrow_schema()) if ids is None else ids
     groups = [metadata.row_group(i) for i in (range(metadata.num_row_groups) if row_group is None else [row_group])]
     sizes: dict[int, int] = {}
-    values: dict[int, int] = {}
+    counts: dict[int, int] = {}
     nulls: dict[int, int] = {}
     lower: dict[int, bytes] = {}
     upper: dict[int, bytes] = {}
@@ -126,14 +119,14 @@ def from_footer(
             continue
         chunks = [_Chunk(group.column(position)) for group in groups]
         sizes[leaf.field_id] = sum(chunk.size for chunk in chunks)
-        values[leaf.field_id] = sum(chunk.values for chunk in chunks)
+        counts[leaf.field_id] = sum(chunk.values for chunk in chunks)
         null_counts = [chunk.nulls for chunk in chunks]
         if None not in null_counts:
             nulls[leaf.field_id] = sum(count for count in null_counts if count is not None)
         if not leaf.repeated:
             _add_bounds(leaf, chunks, lower, upper)
-    known_nans = {i: n for i, n in (nan_counts or {}).items() if i in values}
-    return FileStatistics(sizes, values, nulls, known_nans, lower, upper)
+    known_nans = {i: n for i, n in (nan_counts or {}).items() if i in counts}
+    return FileStatistics(sizes, counts, nulls, known_nans, lower, upper)
 
 
 class _Chunk:
@@ -175,7 +168,7 @@ def _add_bounds(leaf: Leaf, chunks: list[_Chunk], lower: dict[int, bytes], upper
 
 
 def _comparable(type_: str, raw: Any) -> Any:
-    """A physical value of Parquet so that Python orders it as Iceberg does; bytes stay: UTF-8 sorts by code points."""
+    """A physical value of Parquet so that Python orders it as Iceberg does; texts stay bytes: UTF-8 sorts by code points."""
     if type_.startswith("decimal") and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
@@ -187,15 +180,15 @@ def _is_nan(value: Any) -> bool:
 
 # Bounds as binary -----------------------------------------------------------------------------------------------------------
 def lower_bound(type_: str, raw: Any) -> bytes | None:
-    """The lower bound of a physical value (see `encode_raw`), a long text or binary value cut."""
+    """The lower bound of a physical value (a number, an unscaled decimal, bytes), a long text or binary value cut."""
     if type_ == "string":
         text = raw.decode("utf-8", "ignore") if isinstance(raw, bytes) else raw
         return bytes(text[:TRUNCATE_LENGTH].encode())
     if type_ == "binary":
         return bytes(raw[:TRUNCATE_LENGTH])
     if type_ in ("float", "double") and raw == 0.0:  # min() takes -0.0 for 0.0: the wider bound is right for both
-        return _PACKERS[type_].pack(-0.0)
-    return encode_raw(type_, raw)
+        return values.to_binary(type_, -0.0)
+    return values.to_binary(type_, raw)
 
 
 def upper_bound(type_: str, raw: Any) -> bytes | None:
@@ -209,8 +202,8 @@ def upper_bound(type_: str, raw: Any) -> bytes | None:
     if type_ == "binary":
         return bytes(raw) if len(raw) <= TRUNCATE_LENGTH else _round_up_bytes(bytes(raw[:TRUNCATE_LENGTH]))
     if type_ in ("float", "double") and raw == 0.0:
-        return _PACKERS[type_].pack(0.0)
-    return encode_raw(type_, raw)
+        return values.to_binary(type_, 0.0)
+    return values.to_binary(type_, raw)
 
 
 def _round_up_text(text: str) -> bytes | None:
@@ -230,44 +223,22 @@ def _round_up_bytes(value: bytes) -> bytes | None:
     return None
 
 
-def encode_raw(type_: str, raw: Any) -> bytes | None:
-    """A physical value of Parquet as Iceberg's binary: a number, the unscaled number of a decimal, text or bytes."""
-    if type_ in _PACKERS:
-        return _PACKERS[type_].pack(raw)
-    if type_ == "boolean":
-        return b"\x01" if raw else b"\x00"
-    if type_.startswith("decimal"):
-        return _minimal(int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw)
-    if type_ in ("string", "binary", "uuid") or types.fixed_length(type_) is not None:
-        return raw.encode() if isinstance(raw, str) else bytes(raw)
-    return None
-
-
-def _minimal(unscaled: int) -> bytes:
-    """Big-endian two's complement in as few bytes as hold it."""
-    length = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
-    return unscaled.to_bytes(length, "big", signed=True)
-
-
 def decode_bound(type_: str, bound: bytes) -> Any:
-    """The value of a bound, as the physical number Iceberg orders it by: days, microseconds; decimals as Decimal.
+    """The value of a bound as Iceberg orders it: days, microseconds, numbers, text or bytes; decimals as Decimal.
 
-    A bound that was written before the column was widened (int to long, float to double) is read as what it is.
+    Raises:
+        InvalidInput: the bytes are no value of the type.
     """
-    if type_ in _PACKERS:
-        packer = _PACKERS[type_]
-        if len(bound) == 4 and packer is _LONG:
-            packer = _INT
-        elif len(bound) == 4 and packer is _DOUBLE:
-            packer = _FLOAT
-        return packer.unpack(bound)[0]
-    if type_ == "boolean":
-        return bound != b"\x00"
-    if (parts := types.decimal_parts(type_)) is not None:
-        # Through the digits: arithmetic would round to the context's 28.
-        number = int.from_bytes(bound, "big", signed=True)
-        return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -parts[1]))
-    return bound.decode() if type_ == "string" else bound
+    return ordered(type_, values.from_binary(type_, bound))
+
+
+def ordered(type_: str, raw: Any) -> Any:
+    """A raw value (see `iceberg.values`) with an unscaled decimal as Decimal."""
+    parts = types.decimal_parts(type_)
+    if parts is None or raw is None:
+        return raw
+    # Through the digits: arithmetic would round to the context's 28.
+    return Decimal((int(raw < 0), tuple(map(int, str(abs(raw)))), -parts[1]))
 
 
 # From rows ------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,189 @@
+"""Files that exist already, Parquet or JSON lines, taken into a table. The originals are read and never touched.
+
+All files are checked before the first one is copied: a refusal leaves nothing half done. A Parquet file that could have
+been written by this table's own writer is copied byte for byte; any other one is rewritten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeward.errors import FileRefused, ObjectNotFound
+from lakeward.model.files import DataFile, PartitionValues, partition_key
+from lakeward.pipeline import json_lines, parquet_check, splitting, statistics
+from lakeward.pipeline.arrow_write import ParquetSink
+from lakeward.pipeline.conform import Wanted, run, write_defaults
+from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
+from lakeward.pipeline.footers import encode_footer
+from lakeward.pipeline.parquet_check import ParquetSource
+from lakeward.pipeline.target import WriteTarget
+from lakeward.storage.engine import CHUNK_SIZE, StorageEngine, engine_for, engine_name
+from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
+
+_PARQUET_MAGIC = (b"PAR1", b"PARE")
+_JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+_COMPRESSED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
+
+
+@dataclass(frozen=True)
+class JsonSource:
+    """A file of JSON lines whose every line has been checked."""
+
+    name: str
+    location: str
+    engine: StorageEngine
+
+
+def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
+    """Copy or rewrite files into the intent's prefix, as files of the table. Nothing is registered.
+
+    `paths`: local paths, or 's3://' locations, which are read with the table's own settings if it stands on S3 too. Columns
+    are matched by field id if the file carries the table's ids, else by name; types may only widen. Rewritten files are
+    merged, split by partition and sorted like any write. Files without rows give none.
+
+    Raises:
+        FileRefused: with the file and the column or line: not_found, unreadable, truncated, wrong_format, unknown_column,
+            missing_column, wrong_type, unknown_field_id or null_in_required.
+        StorageError: a file could not be read or written.
+    """
+    wanted = Wanted(target.arrow_schema, frozenset(partition_sources(target)), write_defaults(target.schema))
+    sources = [_checked(target, os.fspath(path), wanted) for path in paths]
+    as_parquet = target.metadata.format != "json"
+    files: list[DataFile] = []
+    rewritten: list[ParquetSource | JsonSource] = []
+    for source in sources:
+        partition = _single_partition(target, source) if as_parquet and isinstance(source, ParquetSource) else None
+        if partition is None or not isinstance(source, ParquetSource):
+            rewritten.append(source)
+        elif source.metadata.num_rows:
+            files.append(_copy(target, source, partition))
+    sink = ParquetSink if as_parquet else json_lines.JsonSink
+    return files + write_files(target, _batches(target, rewritten, wanted), sink)
+
+
+# Checks -----------------------------------------------------------------------------------------------------------------
+def _checked(target: WriteTarget, path: str, wanted: Wanted) -> ParquetSource | JsonSource:
+    location, engine = _located(target, path)
+    if _is_parquet(path, location, engine):
+        return parquet_check.check(path, location, engine, target, wanted)
+    source = JsonSource(path, location, engine)
+    for _ in _json_batches(target, source):
+        pass
+    return source
+
+
+def _located(target: WriteTarget, path: str) -> tuple[str, StorageEngine]:
+    location = path if path.startswith((LOCAL_SCHEME, S3_SCHEME)) else LOCAL_SCHEME + os.path.abspath(path)
+    engine = target.engine if engine_name(location) == target.engine.name else engine_for(location)
+    if engine.name == "local" and os.path.isdir(location.removeprefix(LOCAL_SCHEME)):
+        raise FileRefused("wrong_format", f"{path} is a folder; name the files in it")
+    return location, engine
+
+
+def _is_parquet(path: str, location: str, engine: StorageEngine) -> bool:
+    """Whether a file is Parquet or, by its name or its first character, JSON lines.
+
+    Raises:
+        FileRefused: not_found, truncated (an empty file) or wrong_format.
+    """
+    try:
+        with engine.open_input(location) as source:
+            start = source.read(64)
+    except ObjectNotFound as error:
+        raise FileRefused("not_found", f"{path}: there is no such file; check the path") from error
+    if start[:4] in _PARQUET_MAGIC:
+        return True
+    name = path.lower()
+    for ending in _COMPRESSED_ENDINGS:
+        name = name.removesuffix(ending)
+    if name.endswith(_JSON_ENDINGS) or start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return False
+    if not start:
+        raise FileRefused("truncated", f"{path} is empty; a Parquet file without rows has a footer all the same")
+    raise FileRefused("wrong_format", f"{path} is neither Parquet nor JSON lines; convert it before")
+
+
+# Copies -----------------------------------------------------------------------------------------------------------------
+def _single_partition(target: WriteTarget, source: ParquetSource) -> PartitionValues | None:
+    """The one partition that all rows are in, if the file can be taken byte for byte; none if it must be rewritten."""
+    if not source.fits_as_it_is:
+        return None
+    spec_terms = splitting.terms(target.spec["fields"], target.schema)
+    if not spec_terms or not source.metadata.num_rows:
+        return {}
+    columns = sorted({term.source.path[0] for term in spec_terms})
+    found: dict[str, PartitionValues] = {}
+    with source.engine.open_input(source.location) as opened:
+        file = pq.ParquetFile(opened, metadata=source.metadata)
+        ids = {field["name"]: field["id"] for field in target.schema["fields"]}
+        names = {statistics.field_id(field): field.name for field in source.schema}
+        for batch in file.iter_batches(columns=[names[ids[column]] for column in columns]):
+            renamed = batch.rename_columns([_current(target, field) for field in batch.schema])
+            for values, _ in splitting.split(renamed, spec_terms):
+                found[partition_key(values)] = values
+            if len(found) > 1:
+                return None
+    return next(iter(found.values()))
+
+
+def _current(target: WriteTarget, field: pa.Field) -> str:
+    """The name that the table has for a file's column, by field id."""
+    wanted = statistics.field_id(field)
+    name: str = next((f["name"] for f in target.schema["fields"] if f["id"] == wanted), field.name)
+    return name
+
+
+def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues) -> DataFile:
+    location = target.next_location("parquet")
+    with source.engine.open_input(source.location) as opened, target.engine.open_output(location) as output:
+        hashing = HashingOutput(output)
+        while chunk := opened.read(CHUNK_SIZE):
+            hashing.write(chunk)
+    part = Part.of(target, partition)
+    return DataFile(
+        path=location,
+        size=hashing.tell(),
+        row_count=source.metadata.num_rows,
+        schema_id=target.schema["schema-id"],
+        spec_id=target.spec["spec-id"],
+        partition=partition,
+        partition_path=part.path,
+        statistics=statistics.from_footer(source.metadata, target.schema),
+        split_offsets=statistics.split_offsets(source.metadata),
+        checksum=hashing.checksum,
+        is_compressed=target.is_compressed,
+        footer=encode_footer(source.metadata),
+    )
+
+
+# Rewriting --------------------------------------------------------------------------------------------------------------
+def _batches(
+    target: WriteTarget, sources: Sequence[ParquetSource | JsonSource], wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    for source in sources:
+        if isinstance(source, JsonSource):
+            yield from _json_batches(target, source)
+        else:
+            yield from _parquet_batches(source, wanted)
+
+
+def _json_batches(target: WriteTarget, source: JsonSource) -> Iterator[pa.RecordBatch]:
+    with source.engine.open_input(source.location) as opened:
+        yield from json_lines.read_json_lines(opened, target.schema, source.name, partition_sources(target))
+
+
+def _parquet_batches(source: ParquetSource, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    with source.engine.open_input(source.location) as opened:
+        file = pq.ParquetFile(opened, metadata=source.metadata)
+        try:
+            for batch in file.iter_batches():
+                yield run(source.plan, batch, wanted)
+        except FileRefused as error:
+            raise FileRefused(error.reason, f"{source.name}: {error}") from error
+        except (pa.ArrowException, OSError) as error:
+            raise FileRefused("unreadable", f"{source.name}: its data cannot be read: {error}") from error

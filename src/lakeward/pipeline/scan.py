@@ -1,0 +1,205 @@
+"""Reading a table's registered files as Arrow, without Spark: pruned by statistics and stored footers.
+
+Columns are found by field id, so that a renamed column reads old files, an added one is null (or its initial default) in
+them, a dropped one is gone, and a widened one is cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeward.errors import ColumnNotFound, InvalidInput, PartitionMetadataNotFound, StorageError
+from lakeward.model.files import RegisteredFile
+from lakeward.model.tables import Document
+from lakeward.pipeline import json_lines, json_values, statistics
+from lakeward.pipeline.casts import Cast, Key, by_name, cast_plan, matched
+from lakeward.pipeline.filters import BoundFilter, bind_filter, parse_filter
+from lakeward.pipeline.pruning import Pruner
+from lakeward.pipeline.target import arrow_schema
+from lakeward.storage.engine import StorageEngine
+
+FOOTERS_AT_A_TIME = 64
+BATCH_ROWS = 1 << 16
+
+LoadFooters = Callable[[list[str]], Mapping[str, "pq.FileMetaData | None"]]
+
+
+def scan_files(
+    files: Sequence[RegisteredFile],
+    load_footer: LoadFooters,
+    schema: Document,
+    specs: Mapping[int, Document],
+    schemas_by_id: Mapping[int, Document],
+    engine: StorageEngine,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+) -> pa.RecordBatchReader:
+    """Rows of files, as batches of the schema's Arrow schema (or of the chosen columns, in the order given).
+
+    Files are opened one after the other as batches are asked for; files and row groups that the filter rules out are not.
+
+    Args:
+        load_footer: footers by path, for at most 64 paths at a time. Only where it gives none for a path is the footer read
+            from the object.
+        specs, schemas_by_id: by spec-id and schema-id, all that the files were written with.
+        columns: top-level columns.
+        filter: see `parse_filter`.
+
+    Raises:
+        ColumnNotFound, InvalidFilter: at once.
+        InvalidInput: a file of deletes, which only an engine applies.
+        PartitionMetadataNotFound: load_footer knows nothing of a path, when its batch is read.
+        ObjectNotFound, StorageError: when a file is read.
+    """
+    deletes = next((file for file in files if file.content != 0), None)
+    if deletes is not None:
+        raise InvalidInput(
+            f"{deletes.file_path} holds deletes, which this reader does not apply; read the table with Spark or PyIceberg"
+        )
+    parsed = parse_filter(filter)
+    bound = None if parsed is None else bind_filter(parsed, schema)
+    chosen = _chosen(schema, columns)
+    reading = _Reading(schema, schemas_by_id, engine, chosen, bound, None if bound is None else Pruner(bound, specs))
+    return pa.RecordBatchReader.from_batches(chosen, _batches(files, load_footer, reading))
+
+
+@dataclass(frozen=True)
+class _Reading:
+    schema: Document
+    schemas_by_id: Mapping[int, Document]
+    engine: StorageEngine
+    chosen: pa.Schema
+    bound: BoundFilter | None
+    pruner: Pruner | None
+
+    @property
+    def needed(self) -> pa.Schema:
+        """The chosen columns, and those that only the filter needs."""
+        names = self.chosen.names
+        more = [name for name in (self.bound.columns if self.bound else ()) if name not in names]
+        whole = arrow_schema(self.schema)
+        return pa.schema([*self.chosen, *(whole.field(name) for name in more)])
+
+
+def _chosen(schema: Document, columns: Sequence[str] | None) -> pa.Schema:
+    whole = arrow_schema(schema)
+    if columns is None:
+        return whole
+    if isinstance(columns, str) or not columns:
+        raise InvalidInput(f"columns {columns!r} names none; give a list of names, or None for all")
+    for name in columns:
+        if name not in whole.names:
+            raise ColumnNotFound(f"column {name!r} is not in the table; it has {', '.join(whole.names[:20])}")
+    if len(set(columns)) < len(columns):
+        raise InvalidInput(f"columns {list(columns)} name one twice; name each once")
+    return pa.schema([whole.field(name) for name in columns])
+
+
+# Files ------------------------------------------------------------------------------------------------------------------
+def _batches(files: Sequence[RegisteredFile], load_footer: LoadFooters, reading: _Reading) -> Iterator[pa.RecordBatch]:
+    kept = (file for file in files if _may_match(file, reading.pruner))
+    while group := list(islice(kept, FOOTERS_AT_A_TIME)):
+        paths = [file.file_path for file in group if file.file_type == "parquet"]
+        footers = load_footer(paths) if paths else {}
+        for file in group:
+            for batch in _file_batches(file, footers, reading):
+                filtered = batch if reading.bound is None else batch.filter(reading.bound.arrow)
+                if filtered.num_rows:
+                    yield filtered.select(reading.chosen.names)
+
+
+def _may_match(file: RegisteredFile, pruner: Pruner | None) -> bool:
+    return pruner is None or pruner.may_match(file.statistics, file.row_count, file.partition, file.spec_id)
+
+
+def _file_batches(
+    file: RegisteredFile, footers: Mapping[str, pq.FileMetaData | None], reading: _Reading
+) -> Iterator[pa.RecordBatch]:
+    if file.file_type == "json":
+        return _json_batches(file, reading)
+    if file.file_path not in footers:
+        raise PartitionMetadataNotFound(
+            f"no footer is stored for {file.file_path}; 'lakeward footers rebuild' reads the table's footers again"
+        )
+    return _parquet_batches(file, footers[file.file_path], reading)
+
+
+def _json_batches(file: RegisteredFile, reading: _Reading) -> Iterator[pa.RecordBatch]:
+    written = reading.schemas_by_id[file.schema_id]
+    plan = _plan(arrow_schema(written), reading)
+    with reading.engine.open_input(file.file_path) as source:
+        for batch in json_lines.read_json_lines(source, written, file.file_path):
+            yield _run(plan, batch, reading.needed)
+
+
+def _parquet_batches(
+    file: RegisteredFile, footer: pq.FileMetaData | None, reading: _Reading
+) -> Iterator[pa.RecordBatch]:
+    with reading.engine.open_input(file.file_path) as source:
+        try:
+            opened = pq.ParquetFile(source, metadata=footer, pre_buffer=reading.engine.name != "local")
+            groups = _row_groups(opened.metadata, reading.pruner)
+            if groups:
+                yield from _group_batches(opened, groups, reading)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(
+                f"cannot read {file.file_path}: {error}; 'lakeward audit' says what else is wrong"
+            ) from error
+
+
+def _row_groups(footer: pq.FileMetaData, pruner: Pruner | None) -> list[int]:
+    return list(range(footer.num_row_groups)) if pruner is None else pruner.row_groups(footer)
+
+
+def _group_batches(opened: pq.ParquetFile, groups: list[int], reading: _Reading) -> Iterator[pa.RecordBatch]:
+    have = opened.schema_arrow
+    plan = _plan(have, reading)
+    names = [have.field(position).name for position, _ in plan if position is not None]
+    if not names:
+        rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
+        yield _run(plan, pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([]))), reading.needed)
+        return
+    for batch in opened.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=names):
+        positions = {field.name: i for i, field in enumerate(batch.schema)}
+        here = [(None if p is None else positions[have.field(p).name], cast) for p, cast in plan]
+        yield _run(here, batch, reading.needed)
+
+
+# Columns by field id ----------------------------------------------------------------------------------------------------
+_Plan = Sequence[tuple[int | None, Cast]]
+
+
+def _plan(have: pa.Schema, reading: _Reading) -> _Plan:
+    # A file without any id was made by a program that knows names alone.
+    key: Key = statistics.field_id if any(statistics.field_id(field) is not None for field in have) else by_name
+    defaults = {
+        field["name"]: json_values.decode([field["initial-default"]], field["type"], field["name"])[0]
+        for field in reading.schema["fields"]
+        if field.get("initial-default") is not None
+    }
+    plan: list[tuple[int | None, Cast]] = []
+    for position, field in zip(matched(have, reading.needed, key), reading.needed, strict=True):
+        if position is None:
+            plan.append((None, _missing(field, defaults.get(field.name))))
+        else:
+            plan.append((position, cast_plan(have.field(position), field, key, field.name, strict_fields=False)))
+    return plan
+
+
+def _missing(field: pa.Field, default: pa.Scalar | None) -> Cast:
+    def fill(array: pa.Array) -> pa.Array:
+        return pa.nulls(len(array), field.type) if default is None else pa.repeat(default, len(array))
+
+    return fill
+
+
+def _run(plan: _Plan, batch: pa.RecordBatch, needed: pa.Schema) -> pa.RecordBatch:
+    rows = pa.nulls(batch.num_rows)
+    columns = [cast(rows if position is None else batch.column(position)) for position, cast in plan]
+    return pa.RecordBatch.from_arrays(columns, schema=needed)
