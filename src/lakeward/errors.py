@@ -43,7 +43,8 @@ class FileRefused(InvalidInput):
     """A file or a batch of rows that may not enter a table. `reason` is one of the stable words below.
 
     Reasons: not_found, unreadable, truncated, wrong_format, unknown_column, missing_column, wrong_type, unknown_field_id,
-    missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, already_registered.
+    missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, wrong_row_count,
+    already_registered.
     """
 
     code = "file_refused"

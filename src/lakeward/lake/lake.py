@@ -68,6 +68,11 @@ class Lake:
     def settings(self) -> Settings:
         return self.registry.settings
 
+    @property
+    def is_sync(self) -> bool:
+        """Whether an append returns only when its snapshot exists."""
+        return self.settings.metadata_updates == "sync"
+
     def close(self) -> None:
         """End the catalog's server, if this lake serves it, and let the registry go."""
         with self._lock:
@@ -217,8 +222,7 @@ class Lake:
         return self._write(name, writes.files_writer(paths), batch)
 
     def _write(self, name: TableName, make: writes.Write, batch: writes.BatchKey) -> AppendResult:
-        sync = self.settings.metadata_updates == "sync"
-        return writes.write(self.registry, name, make, batch=writes.batch_of(batch), sync=sync)
+        return writes.write(self.registry, name, make, batch=writes.batch_of(batch), sync=self.is_sync)
 
     def writer(
         self,
@@ -228,14 +232,13 @@ class Lake:
         rotate_rows: int = 1_000_000,
     ) -> RollingWriter:
         """A writer for small rows that keep coming; see RollingWriter."""
-        sync = self.settings.metadata_updates == "sync"
         return RollingWriter(
             self.registry,
             name,
             rotate_seconds=rotate_seconds,
             rotate_bytes=rotate_bytes,
             rotate_rows=rotate_rows,
-            sync=sync,
+            sync=self.is_sync,
         )
 
     # Reading ----------------------------------------------------------------------------------------------------------

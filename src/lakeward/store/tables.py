@@ -75,7 +75,7 @@ def update(connection: sa.Connection, table_id: int, values: Mapping[str, Any]) 
     connection.execute(tables.update().where(_c.table_id == table_id).values(values))
 
 
-_COUNTERS = (
+COUNTERS = (
     "row_count",
     "total_size",
     "file_count",
@@ -87,14 +87,14 @@ _ADD = (
     tables.update()
     .where(_c.table_id == sa.bindparam("id"))
     .values(
-        {name: _c[name] + sa.bindparam(f"add_{name}") for name in _COUNTERS} | {"last_modified": sa.bindparam("now")}
+        {name: _c[name] + sa.bindparam(f"add_{name}") for name in COUNTERS} | {"last_modified": sa.bindparam("now")}
     )
 )
 
 
 def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> None:
     """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away)."""
-    parameters = {f"add_{name}": counts.get(name, 0) for name in _COUNTERS}
+    parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
     connection.execute(_ADD, {"id": table_id, "now": now, **parameters})
 
 

@@ -1,0 +1,163 @@
+"""The write path under the names that people look for: a thin front over registration, flush, retirement and footers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from lakeward.components import cleaner, snapshotter
+from lakeward.errors import FileRefused, MetadataConflict, ObjectNotFound
+from lakeward.lake import writes
+from lakeward.model.files import AppendResult, DataFile, FileInfo, RegisteredFile
+from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
+from lakeward.model.tables import Snapshot, Table
+from lakeward.pipeline.target import WriteTarget
+from lakeward.registry import Registry, footers, retirement, snapshots, tables
+from lakeward.registry.recount import recount
+
+if TYPE_CHECKING:
+    from lakeward.lake.lake import Lake
+
+
+class StorageManager:
+    """Insert, replace and retire data of a lake's tables, step by step.
+
+    An insert is: intent, files, then ONE transaction with the rows of `table_files`, the statistics, the footers and the
+    batch key. The Iceberg snapshot and metadata follow when a trigger asks, or in the call where the connection says 'sync'.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._registry: Registry = lake.registry
+
+    def insert_data(
+        self, namespace: NamespaceName, table: str, data: Any, batch: writes.BatchKey = None
+    ) -> AppendResult:
+        """Write and register; as `lake.append`. `seconds` of the answer tells what each step took."""
+        return self._lake.append(_identifier(namespace, table), data, batch)
+
+    def update_table_files(self, namespace: NamespaceName, table: str, *files: FileInfo) -> AppendResult:
+        """Register files that exist: they are checked, copied below the table's location and registered in one transaction.
+
+        Raises:
+            TableNotFound, FileRefused: also where a file has another number of rows than its FileInfo says.
+        """
+        make = writes.files_writer([file.path for file in files])
+
+        def checked(target: WriteTarget) -> list[DataFile]:
+            made = make(target)
+            wanted, found = sum(file.row_count for file in files), sum(file.row_count for file in made)
+            if wanted != found:
+                raise FileRefused(
+                    "wrong_row_count", f"the files have {found} rows, not the {wanted} that FileInfo says"
+                )
+            return made
+
+        return writes.write(self._registry, _identifier(namespace, table), checked, sync=self._lake.is_sync)
+
+    def update_table_statistics(
+        self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
+    ) -> Table:
+        """Work the table's counters out anew from its live files: a repair, since each write keeps them exact already.
+
+        Raises:
+            AuditFailed: `row_count` or `file_size`, where given, is not what the live files have; nothing is changed.
+        """
+        found = tables.load(self._registry, _identifier(namespace, table))
+        return recount(self._registry, found, row_count, file_size)
+
+    def table_files(self, namespace: NamespaceName, table: str) -> list[FileInfo]:
+        """The live files."""
+        return [file_info(file) for file in self._lake.files(_identifier(namespace, table))]
+
+    def create_iceberg_snapshot(
+        self, namespace: NamespaceName, table: str, files: Iterable[FileInfo] = ()
+    ) -> Snapshot | None:
+        """Make one snapshot of ALL that is pending, with the metadata that names it; none if nothing was pending.
+
+        A snapshot of some of the pending files would show an engine a table that never was: `files`, where given, are
+        checked to be live files of the table.
+
+        Raises:
+            TableNotFound, ObjectNotFound: one of `files` is no live file of the table.
+        """
+        name = _identifier(namespace, table)
+        found = tables.load(self._registry, name)
+        live = {file.file_path for file in self._lake.files(name)} if files else set()
+        for file in files:
+            if file.path not in live:
+                raise ObjectNotFound(f"{file.path} is no live file of {name}; register it first")
+        flushed = snapshotter.flush(self._registry, found.table_id, "manual")
+        if flushed.snapshot_id is None:
+            return None
+        return snapshots.load_snapshot(self._registry, found, flushed.snapshot_id)
+
+    def update_iceberg_metadata(self, namespace: NamespaceName, table: str, snapshot: Snapshot | None = None) -> str:
+        """Make the Iceberg metadata file true to the registry's schema and properties; its location.
+
+        A snapshot, where given, must be the table's current one: it is in the metadata already, since both are one commit.
+
+        Raises:
+            MetadataConflict: the table has moved on from `snapshot`.
+        """
+        found = tables.load(self._registry, _identifier(namespace, table))
+        if snapshot is not None and found.current_snapshot_id != snapshot.snapshot_id:
+            raise MetadataConflict(
+                f"{found.identifier} stands at snapshot {found.current_snapshot_id}, not at {snapshot.snapshot_id}"
+            )
+        return snapshotter.flush(self._registry, found.table_id, "manual", files=False).metadata_location
+
+    def insert_partition(
+        self, namespace: NamespaceName, table: str, partition: Mapping[str, Any], data: Any
+    ) -> AppendResult:
+        """Replace a partition's rows by `data`, in one transaction with the retirement of the files that were there.
+
+        `partition` names every partition field: {'month': 1}. All rows of `data` must be of that partition.
+        """
+        name = _identifier(namespace, table)
+        found, metadata = tables.load_with_metadata(self._registry, name)
+        make = writes.writer_for(data, metadata.format, self._lake.settings.catalog)
+        return retirement.replace_partition(
+            self._registry,
+            found,
+            partition,
+            lambda intent: make(WriteTarget(found, metadata, intent, self._registry.engine(found.location))),
+        )
+
+    def retire_partitions(self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any]]) -> int:
+        return self._lake.retire_partitions(_identifier(namespace, table), partitions)
+
+    def retire_expired_partitions(self, namespace: NamespaceName, table: str, age: timedelta) -> int:
+        return self._lake.retire_expired_partitions(_identifier(namespace, table), age)
+
+    def delete_expired_temporary_files(self) -> cleaner.CleanResult:
+        """Delete files of expired intents and of quarantine past its time, with their footers."""
+        return self._lake.clean()
+
+    def load_partition_metadata(self, path: str) -> pq.FileMetaData:
+        """The stored footer of a file. Raises PartitionMetadataNotFound."""
+        return footers.load_partition_metadata(self._registry, path)
+
+    def delete_partition_metadata_batch(self, paths: Sequence[str]) -> int:
+        """Delete the footers of any number of paths; how many there were."""
+        return footers.delete_partition_metadata_batch(self._registry, paths)
+
+
+def _identifier(namespace: NamespaceName, table: str) -> TableIdentifier:
+    return TableIdentifier(parse_namespace(namespace), table)
+
+
+def file_info(file: RegisteredFile) -> FileInfo:
+    return FileInfo(
+        name=file.file_name,
+        path=file.file_path,
+        size=file.file_size,
+        row_count=file.row_count,
+        checksum=file.checksum,
+        created=file.created_at,
+        modified=file.modified_at,
+        partition_path=file.partition_path,
+    )
