@@ -17,7 +17,7 @@ from lakeward.iceberg.schemas import schema_from
 from lakeward.lake import writes
 from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
-from lakeward.model.names import NamespaceName, TableName
+from lakeward.model.names import NamespaceName, TableName, parse_table
 from lakeward.model.tables import Namespace, Table, TableMetadata, TableSnapshot
 from lakeward.pipeline.scan import scan_files
 from lakeward.registry import Registry, evolution, footers, namespaces, open_registry, retirement, snapshots, tables
@@ -128,7 +128,7 @@ class Lake:
         document, last_column_id = schema_from(schema, format_version)
         spec, last_partition_id = partition_spec(partition_by, document, 0, FIRST_PARTITION_ID)
         order = sort_order(sort_by, document, 1) if sort_by else tables.UNSORTED
-        identifier = tables.parse_table(name)
+        identifier = parse_table(name)
         self.create_namespace(identifier.namespace)
         return tables.create(
             self.registry,
