@@ -33,7 +33,6 @@ class Settings:
     keep_snapshots: int = 100  # in metadata.json
     keep_metadata_files: int = 10  # in metadata.json's log
     footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
-    target_file_size: int = 134_217_728
     hold_timeout_seconds: float = 5.0  # how long a load waits where it may not commit, before it answers 503
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -45,7 +44,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.metadata_updates not in ("async", "sync"):
             raise InvalidSetting(f"metadata_updates={self.metadata_updates!r} is neither 'async' nor 'sync'")
-        for name in ("lease_seconds", "keep_snapshots", "keep_metadata_files", "target_file_size"):
+        for name in ("lease_seconds", "keep_snapshots", "keep_metadata_files"):
             if getattr(self, name) <= 0:
                 raise InvalidSetting(f"{name}={getattr(self, name)!r} must be greater than 0")
 
