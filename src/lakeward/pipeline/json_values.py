@@ -20,8 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeward.errors import FileRefused
+from lakeward.errors import FileRefused, InvalidInput
 from lakeward.iceberg import arrow, types
+from lakeward.iceberg import values as iceberg_values
 from lakeward.iceberg.types import TypeDocument
 
 _TEXT_TYPES = ("date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
@@ -105,11 +106,13 @@ def decode(values: Sequence[Any], type_: TypeDocument, path: str) -> pa.Array:
     target = arrow.to_arrow_type(type_)
     try:
         return _decode_primitive(values, type_, target)
-    except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+    except (pa.ArrowException, InvalidInput, ValueError, TypeError, ArithmeticError) as error:
         raise FileRefused("wrong_type", f"column {path!r}: a value is no {type_}: {error}") from error
 
 
 def _decode_primitive(values: Sequence[Any], type_: str, target: pa.DataType) -> pa.Array:
+    if type_ == "time":  # Arrow reads no times
+        return pa.array([iceberg_values.from_json(type_, v) for v in values], pa.int64()).view(target)
     if type_ in _TEXT_TYPES:
         return pa.array([_typed(v, str) for v in values], pa.string()).cast(target)
     if types.decimal_parts(type_) is not None:

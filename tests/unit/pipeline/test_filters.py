@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from lakeward.errors import ColumnNotFound, InvalidFilter
+from lakeward.pipeline.conform import conform
+from lakeward.pipeline.filters import bind_filter, parse_filter, to_arrow_filter
+from tests.unit.pipeline.targets import schema_of
+from tests.unit.pipeline.test_arrow_write import EVERY_VALUE, EVERYTHING
+
+EQUAL: Any = EqualTo  # pydantic hides the signature of its constructor
+SCHEMA = {"a": "long", "s": "string", "d": "double", "my col": "int", "n": "struct<x: int>", "größe": "int"}
+ROWS: list[dict[str, Any]] = [
+    {"a": 1, "s": "it's", "d": 1.5, "my col": 1, "n": {"x": 1}, "größe": 1},
+    {"a": 2, "s": "b", "d": math.nan, "my col": 2, "n": {"x": None}, "größe": 2},
+    {"a": 3, "s": None, "d": None, "my col": None, "n": None, "größe": None},
+    {"a": None, "s": "", "d": -math.inf},
+]
+
+
+def kept(source: Any) -> list[int]:
+    schema = schema_of(SCHEMA)
+    table = conform(ROWS, schema).read_all().append_column("row", pa.array(range(len(ROWS))))
+    found = parse_filter(source)
+    assert found is not None
+    rows: list[int] = table.filter(to_arrow_filter(found, schema)).column("row").to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    "text, rows",
+    [
+        ("a = 1", [0]),
+        ("a != 1", [1, 2]),
+        ("a <> 1 and a < 3", [1]),
+        ("not a = 1", [1, 2]),
+        ("a in (1, 3)", [0, 2]),
+        ("a not in (1, 5)", [1, 2]),
+        ("a between 2 and 3", [1, 2]),
+        ("a is null or a >= 3", [2, 3]),
+        ("not (a is null or a >= 3)", [0, 1]),
+        ("s = 'it''s'", [0]),
+        ("s like 'it%'", [0]),
+        ("s not like 'it%'", [1, 3]),
+        ("s is not null and s != ''", [0, 1]),
+        ("d > 1", [0]),
+        ("d <= 1.5", [0, 3]),
+        ("not d > 1", [3]),
+        ("d is nan", [1]),
+        ("d is not nan", [0, 3]),
+        ('"my col" = 2', [1]),
+        ('"größe" = 2', [1]),
+        ("n.x = 1", [0]),
+        ("n.x is null", [1, 2, 3]),
+        ("a = 1 or a = 2 and s = 'b'", [0, 1]),
+        ("true", [0, 1, 2, 3]),
+    ],
+)
+def test_text_means_what_it_means_in_sql(text: str, rows: list[int]) -> None:
+    assert kept(text) == rows
+
+
+@pytest.mark.parametrize("source", [EQUAL("a", 1), pc.field("a") == 1])
+def test_expressions_of_other_libraries_are_taken(source: Any) -> None:
+    assert kept(source) == [0]
+
+
+@pytest.mark.parametrize("source", [None, "", "  "])
+def test_nothing_is_no_filter(source: Any) -> None:
+    assert parse_filter(source) is None
+
+
+@pytest.mark.parametrize("source", ["a =", "a = 1 and", "a = 1; drop", "a like '%x'", "a in ()", "= 1", 5, ["a = 1"]])
+def test_what_is_no_filter_is_refused(source: Any) -> None:
+    with pytest.raises(InvalidFilter):
+        parse_filter(source)
+
+
+@pytest.mark.parametrize("source", ["b = 1", "A = 1", "n.y = 1", EQUAL("b", 1)])
+def test_an_unknown_column_is_named(source: Any) -> None:
+    found = parse_filter(source)
+    assert found is not None
+    with pytest.raises(ColumnNotFound, match=r"(?i)the table has a, s"):
+        bind_filter(found, schema_of(SCHEMA))
+
+
+@pytest.mark.parametrize("source", ["a = 'x'", "d = 'x'", "a like 'x%'", pc.field("b") == 1, pc.field("a") == "x"])
+def test_a_literal_that_does_not_fit_is_refused(source: Any) -> None:
+    found = parse_filter(source)
+    assert found is not None
+    with pytest.raises(InvalidFilter):
+        bind_filter(found, schema_of(SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("b = true", "i = -1", "l > 1", "d > 3.14", "dec = -1.25", "big > 1", "day = '1960-02-29'", "t > '10:00:00'"),
+        *("ts < '1970-01-01T00:00:00'", "tz = '2024-01-01T00:00:00+00:00'", "st.a = 1", "st.b.c is null"),
+        *("day in ('1960-02-29', '2024-01-01')", "u = '80000000-0000-0000-0000-000000000000'"),
+        "u in ('80000000-0000-0000-0000-000000000000', '00000000-0000-0000-0000-000000000000')",
+    ],
+)
+def test_literals_of_every_type_find_their_row(text: str) -> None:
+    schema = schema_of(EVERYTHING)
+    found = parse_filter(text)
+    assert found is not None
+    batch = conform([EVERY_VALUE], schema).read_next_batch()
+    assert batch.filter(to_arrow_filter(found, schema)).num_rows == 1
+
+
+def test_a_filter_knows_the_columns_that_it_needs() -> None:
+    schema = schema_of(SCHEMA)
+    for source in ("a = 1 and n.x = 2", (pc.field("a") == 1) & (pc.field("n", "x") == 2)):
+        found = parse_filter(source)
+        assert found is not None
+        assert set(bind_filter(found, schema).columns) >= {"a", "n"}
+        assert "my col" not in bind_filter(found, schema).columns
