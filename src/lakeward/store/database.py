@@ -8,6 +8,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,10 @@ CONNECT_TIMEOUT_S = 10  # PostgreSQL
 
 
 class Database:
-    """A registry's database. Threads may share it; a forked child must open its own.
+    """A registry's database. Threads may share it, and so may a child that is forked while no thread is in a transaction.
+
+    (SQLite keeps its locks in the memory of the process too: a child forked inside a transaction waits for it for ever.
+    Where that may happen, start processes by 'spawn' or 'forkserver'.)
 
     `transaction()` writes, `read()` reads one consistent view; both yield a connection that is closed at the end.
     """
@@ -46,6 +50,7 @@ class Database:
                 self._gate = _gate_for(self.url.database)
         else:
             self.engine = _postgresql_engine(self.url)
+        _databases.add(self)
 
     def __repr__(self) -> str:
         return f"Database({self.url.render_as_string(hide_password=True)!r})"
@@ -228,13 +233,23 @@ def _gate_for(path: str) -> _Gate:
         return _gates.setdefault(real, _Gate(real))
 
 
-def _reset_gates_in_child() -> None:
+# Forking --------------------------------------------------------------------------------------------------------------
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[sa.Pool] = []  # kept, so that a child never closes what its parent uses
+
+
+def _after_fork_in_child() -> None:
     global _gates_lock
     _gates_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
     _gates.clear()
+    for database in _databases:
+        _inherited.append(database.engine.pool)
+        database.engine.dispose(close=False)
+        if database._gate is not None:
+            database._gate = _gate_for(str(database.url.database))
 
 
-os.register_at_fork(after_in_child=_reset_gates_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
