@@ -14,7 +14,7 @@ from lakeward.errors import LakewardError
 
 RETRY_AFTER_SECONDS = 1  # what a 503 asks a client to wait
 
-_log = structlog.get_logger("lakeward.server")
+_log = structlog.get_logger()
 
 # Types that clients know, by our codes; else by status.
 _TYPES_BY_CODE = {

@@ -1,0 +1,101 @@
+"""Tables over the REST catalog. Loading one commits what is pending first: a query reads every registered row (P10)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Response
+
+from lakeward.components import snapshotter
+from lakeward.errors import TableNotFound
+from lakeward.model.names import TableIdentifier
+from lakeward.model.tables import Table
+from lakeward.registry import Registry, tables
+from lakeward.server.naming import decode_level, decode_namespace, page_of
+
+# The body of a table's metadata is put into the answer as it is stored: to parse and write it again would cost more than all
+# the rest of a load.
+_LOADED = b'{"metadata-location":%b,"metadata":%b,"config":%b}'
+
+
+def router(registry: Registry) -> APIRouter:
+    routes = APIRouter(prefix="/namespaces/{namespace}/tables")
+
+    @routes.get("")
+    def list_tables(
+        namespace: str,
+        page_token: str | None = Query(None, alias="pageToken"),
+        page_size: int | None = Query(None, alias="pageSize", ge=1),
+    ) -> dict[str, Any]:
+        page = page_of(page_token, page_size)
+        found = tables.list_tables(registry, decode_namespace(namespace), after=page.after or "", limit=page.limit)
+        return {
+            "identifiers": [{"namespace": list(table.namespace), "name": table.name} for table in found],
+            "next-page-token": page.next_token([table.name for table in found]),
+        }
+
+    @routes.get("/{table}")
+    def load_table(
+        namespace: str,
+        table: str,
+        pending: str | None = Header(None, alias="X-Lakeward-Pending"),
+        if_none_match: str | None = Header(None),
+    ) -> Response:
+        found = tables.load(registry, _identifier(namespace, table))
+        snapshotter.flush(registry, found.table_id, "query", files=pending != "skip")
+        return _answer(registry, _reloaded(registry, found), if_none_match)
+
+    @routes.head("/{table}", status_code=204)
+    def table_exists(namespace: str, table: str) -> Response:
+        tables.load(registry, _identifier(namespace, table))
+        return Response(status_code=204)
+
+    return routes
+
+
+def _identifier(namespace: str, table: str) -> TableIdentifier:
+    return TableIdentifier(decode_namespace(namespace), decode_level(table))
+
+
+def _reloaded(registry: Registry, table: Table) -> Table:
+    """The table as it is after a flush.
+
+    Raises:
+        TableNotFound: it was dropped meanwhile.
+    """
+    found = tables.load_by_id(registry, table.table_id)
+    if found.dropped_at is not None:
+        raise TableNotFound(f"Table does not exist: {table.identifier}")
+    return found
+
+
+def _answer(registry: Registry, table: Table, known: str | None) -> Response:
+    """The table (schema LoadTableResult), or 304 where the client has it as it is."""
+    assert table.metadata_location is not None, f"a flush left {table.identifier} without metadata"
+    # A location is written once, so it stands for what is in it.
+    tag = f'"{hashlib.sha256(table.metadata_location.encode()).hexdigest()[:32]}"'
+    if known is not None and tag in (part.strip().removeprefix("W/") for part in known.split(",")):
+        return Response(status_code=304, headers={"ETag": tag})
+    body = _LOADED % (
+        msgspec.json.encode(table.metadata_location),
+        registry.engine(table.location).read(table.metadata_location),
+        msgspec.json.encode(_client_config(registry, table)),
+    )
+    return Response(body, media_type="application/json", headers={"ETag": tag})
+
+
+def _client_config(registry: Registry, table: Table) -> dict[str, str]:
+    """Where the table's objects are reached; credentials are the client's own (P14)."""
+    settings = registry.settings
+    if not table.location.startswith("s3://"):
+        return {}
+    path_style = settings.s3_path_style if settings.s3_path_style is not None else settings.s3_endpoint is not None
+    options = {
+        "s3.endpoint": settings.s3_endpoint,
+        "s3.region": settings.s3_region,
+        "client.region": settings.s3_region,
+        "s3.path-style-access": "true" if path_style else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
