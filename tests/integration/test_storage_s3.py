@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeward.errors import InvalidSetting, ObjectNotFound, StorageError, WarehouseNotWritable
+from lakeward.errors import FileRefused, InvalidSetting, ObjectNotFound, StorageError, WarehouseNotWritable
+from lakeward.pipeline import file_writer
+from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.pipeline.imports import import_files
 from lakeward.storage import s3 as s3_storage
 from lakeward.storage.engine import StorageEngine, compute_checksum, engine_for
 from tests.support.s3 import S3
+from tests.unit.pipeline.targets import target_for
+from tests.unit.pipeline.test_scan import Table
 
 
 def settings(s3: S3, **others: Any) -> dict[str, Any]:
@@ -173,3 +179,24 @@ def test_half_of_a_pair_of_keys_and_unknown_settings_are_refused_without_their_v
     with pytest.raises(InvalidSetting, match="'secretkey'") as caught:
         engine_for("s3", {"secretkey": "hidden"})
     assert "hidden" not in str(caught.value)
+
+
+def test_a_table_on_s3_is_written_streamed_imported_and_scanned(
+    s3: S3, engine: StorageEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_storage, "PART_SIZE", 5 << 20)
+    monkeypatch.setattr(file_writer, "FLUSH_ROWS", 1 << 18)
+    target = target_for(s3.warehouse, {"id": "long", "noise": "string"}, engine=engine, compression="none")
+    noise = pa.array([f"{i * 2654435761 % 2**32:08x}" for i in range(600_000)])
+    table = Table(target)
+    table.add(write_arrow(target, pa.table({"id": range(600_000), "noise": noise})))
+    table.add(write_arrow(target, {"id": [-1]}))
+    pq.write_table(pa.table({"id": [-2]}), tmp_path / "f.parquet")
+    table.add(import_files(target, [tmp_path / "f.parquet", table.files[1].file_path]))
+    assert [engine.size(file.file_path) for file in table.files] == [file.file_size for file in table.files]
+    assert [compute_checksum(engine, file.file_path) for file in table.files] == [file.checksum for file in table.files]
+    assert [row["id"] for row in table.rows(filter="id < 0")] == [-1, -1, -2]
+    assert table.scan(columns=["id"]).read_all().num_rows == 600_003
+    with pytest.raises(FileRefused, match="s3://") as caught:
+        import_files(target, [f"{s3.warehouse}/none.parquet"])
+    assert caught.value.reason == "not_found"

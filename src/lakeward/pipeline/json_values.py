@@ -99,7 +99,7 @@ def decode(values: Sequence[Any], type_: TypeDocument, path: str) -> pa.Array:
     blank for the T in a timestamp.
 
     Raises:
-        FileRefused: wrong_type, unknown_column or null_in_required; `row` of the exception's cause is not known here.
+        FileRefused: wrong_type, unknown_column or null_in_required; the caller knows the line.
     """
     if not isinstance(type_, str):
         return _decode_nested(values, type_, path)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import struct
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -184,3 +185,17 @@ def test_a_footer_is_read_back_as_it_was(tmp_path: Path) -> None:
 
     footer = written(schema_of({"a": "long", "b": "list<string>"}), {"a": [1, 2], "b": [["x"], None]}, row_group_size=1)
     assert decode_footer(encode_footer(footer)).equals(footer)
+
+
+def test_nan_among_the_bounds_of_another_writer_is_dropped() -> None:
+    schema = schema_of({"x": "double", "y": "double"})
+    target = arrow_schema(schema)
+    stream = pa.BufferOutputStream()
+    table = pa.table([pa.array([123.25, 456.5]), pa.array([1.0, 2.0])], schema=target)
+    pq.write_table(table, stream, use_dictionary=False, compression="none")
+    raw = stream.getvalue().to_pybytes()
+    start = len(raw) - 8 - int.from_bytes(raw[-8:-4], "little")
+    footer = raw[start:].replace(struct.pack("<d", 456.5), struct.pack("<d", math.nan))
+    assert footer != raw[start:]
+    found = statistics.from_footer(pq.read_metadata(pa.BufferReader(raw[:start] + footer)), schema)
+    assert (set(found.lower), set(found.upper)) == ({2}, {2})
