@@ -8,12 +8,12 @@ import sqlalchemy as sa
 from lakeward.model.files import RegisteredFile
 from lakeward.store.dialect import in_integers, in_texts
 from lakeward.store.records import columns, records
-from lakeward.store.schema import table_files
+from lakeward.store.schema import PENDING, table_files
 
 _c = table_files.c
 _SELECT = sa.select(*columns(table_files, RegisteredFile))
 _LIVE = _c.set_aside_reason.is_(None)
-_PENDING = sa.and_(_c.snapshot_id.is_(None), _LIVE)
+_NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -33,13 +33,11 @@ def set_aside(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:
 
 def pending(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:
     """Files that wait for their first snapshot, by file_id. JSON landing files are no part of a snapshot."""
-    query = _SELECT.where(_c.table_id == table_id, _PENDING, _c.file_type != "json").order_by(_c.file_id)
+    query = _SELECT.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)
     return records(RegisteredFile, connection.execute(query))
 
 
-_HAS_PENDING = (
-    sa.select(_c.file_id).where(_c.table_id == sa.bindparam("table_id"), _PENDING, _c.file_type != "json").limit(1)
-)
+_HAS_PENDING = sa.select(_c.file_id).where(_c.table_id == sa.bindparam("table_id"), PENDING).limit(1)
 
 
 def has_pending(connection: sa.Connection, table_id: int) -> bool:
@@ -47,7 +45,7 @@ def has_pending(connection: sa.Connection, table_id: int) -> bool:
 
 
 def count_pending(connection: sa.Connection, table_id: int) -> int:
-    query = sa.select(sa.func.count()).where(_c.table_id == table_id, _PENDING, _c.file_type != "json")
+    query = sa.select(sa.func.count()).where(_c.table_id == table_id, PENDING)
     return int(connection.execute(query).scalar_one())
 
 
@@ -72,13 +70,13 @@ def mark_committed(
 ) -> int:
     """Pending files among `file_ids` become part of a snapshot. Returns how many were."""
     change = table_files.update().where(
-        _c.table_id == table_id, in_integers(connection, _c.file_id, file_ids), _PENDING
+        _c.table_id == table_id, in_integers(connection, _c.file_id, file_ids), _NOT_IN_A_SNAPSHOT
     )
     return connection.execute(change.values(snapshot_id=snapshot_id, sequence_number=sequence_number)).rowcount
 
 
 def mark_set_aside(connection: sa.Connection, file_id: int, reason: str) -> int:
-    change = table_files.update().where(_c.file_id == file_id, _PENDING)
+    change = table_files.update().where(_c.file_id == file_id, _NOT_IN_A_SNAPSHOT)
     return connection.execute(change.values(set_aside_reason=reason)).rowcount
 
 

@@ -1,0 +1,73 @@
+"""Records the statements that run in a block, and reads from their plans which tables they scan from end to end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+
+from lakeward.store import schema
+from lakeward.store.database import Database
+
+LAST_RESORTS = ("enable_seqscan", "enable_mergejoin", "enable_hashjoin")
+
+
+@contextmanager
+def explaining(database: Database) -> Iterator[set[str]]:
+    """Explain every statement of the block before it runs. Yields a set that fills with 'table: statement' per scan."""
+    found: set[str] = set()
+
+    def explain(connection: sa.Connection, _: Any, statement: str, parameters: Any, __: Any, many: bool) -> None:
+        if not re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement):
+            return
+        one = parameters[0] if many else parameters
+        scanned = _sqlite_scans if database.is_sqlite else _postgresql_scans
+        text = re.sub(r"\s+", " ", statement)
+        found.update(f"{table}: {text}" for table in scanned(connection, statement, one))
+
+    sa.event.listen(database.engine, "before_cursor_execute", explain)
+    try:
+        yield found
+    finally:
+        sa.event.remove(database.engine, "before_cursor_execute", explain)
+
+
+def _sqlite_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
+    driver: Any = connection.connection.driver_connection
+    steps = [row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    # A scan by an index reads all of it, too.
+    names = {match[1] for step in steps if (match := re.match(r"SCAN (\w+)", step))}
+    return names & set(schema.metadata.tables)
+
+
+def _postgresql_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
+    driver: Any = connection.connection.driver_connection
+    # With these as the last resort, one that is left means that no index serves: small tables are scanned, and joined
+    # whole, because they are small.
+    with driver.transaction(), psycopg.ClientCursor(driver) as cursor:
+        for way in LAST_RESORTS:
+            cursor.execute(f"SET LOCAL {way} = off")
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+        answer = cursor.fetchone()
+        for way in LAST_RESORTS:
+            cursor.execute(f"SET LOCAL {way} = on")
+    assert answer is not None
+    # Documents come as text on these connections.
+    plan = json.loads(answer[0]) if isinstance(answer[0], str) else answer[0]
+    return set(_scans(plan[0]["Plan"]))
+
+
+def _scans(node: dict[str, Any]) -> Iterator[str]:
+    kind = node["Node Type"]
+    whole_index = kind in ("Index Scan", "Index Only Scan") and "Index Cond" not in node
+    if kind == "Seq Scan" or whole_index:
+        yield node["Relation Name"]
+    if kind == "Bitmap Index Scan" and "Index Cond" not in node:
+        yield node["Index Name"]
+    for child in node.get("Plans", ()):
+        yield from _scans(child)

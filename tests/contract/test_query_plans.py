@@ -1,0 +1,342 @@
+"""No query of the registry reads a table from end to end: each has an index, on both databases.
+
+All SQL is in the functions of lakeward.store. Each is called here on a registry with thousands of rows, and every
+statement that it runs is explained.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import lakeward.store
+from lakeward.model.files import AppendResult, Batch, Intent
+from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
+from lakeward.store import dialect, info, migrate, schema
+from lakeward.store.database import Database
+from tests.contract import plans
+from tests.contract.store import rows
+
+ONE_ROW = {"registry_info", "warehouses"}  # an index would help nobody
+# Modules of the store that hold no queries on the registry's tables, or whose queries are on the database's catalog.
+NO_QUERIES = {"database", "feed", "migrate", "migrations", "records", "schema", "types"}
+
+NOW = rows.TIME
+LATER = NOW + timedelta(days=1)
+BIG = 1  # the table that has thousands of files
+FILES = 3000
+OTHERS = 300  # rows of what is counted in hundreds
+
+_intent = Intent("new", BIG, "write", "/lake/new/", "host:1", NOW)
+_batch = Batch("s", "new", None, 6)
+_answer = AppendResult(table_uuid="t-1", rows=1, files=[], bytes=1)
+_stats = TableStats(**rows.VALID["table_stats"] | {"partition_key": "new"})
+_known_stats = TableStats(**rows.VALID["table_stats"] | {"partition_key": "1"})
+_metadata = TableMetadata(**rows.VALID["table_metadata"] | {"metadata_version": 9999})
+_snapshot = TableSnapshot(
+    **rows.VALID["table_snapshots"] | {"snapshot_id": 9999, "sequence_number": 9999, "parent_snapshot_id": None}
+)
+_path = "/lake/1/{}.parquet".format
+_new_table = rows.VALID["tables"] | {"table_id": 9999, "table_uuid": "t-9999", "name": "new", "location": "/9999"}
+_new_file = rows.VALID["table_files"] | {"file_id": 99999, "file_path": "/new"}
+_field = {"id": 1, "name": "id2", "type": "long", "required": True}
+_new_field = {"id": 777, "name": "new", "type": "long", "required": False}
+
+Call = Callable[[Any, sa.Connection], object]  # given the module and a connection
+CALLS: dict[str, list[Call]] = {
+    "batches.answer": [lambda m, c: m.answer(c, BIG, _batch)],
+    "batches.insert": [lambda m, c: m.insert(c, BIG, _batch, _answer, NOW)],
+    "batches.position": [lambda m, c: m.position(c, BIG, "s1")],
+    "batches.set_position": [
+        lambda m, c: m.set_position(c, BIG, _batch, NOW),
+        lambda m, c: m.set_position(c, BIG, Batch("s1", "2", 5, 6), NOW),
+    ],
+    "dialect.in_integers": [],  # part of others' queries
+    "dialect.in_texts": [],
+    "dialect.is_sqlite": [],
+    "dialect.lock_tables": [lambda m, c: m.lock_tables(c, [2, 1])],
+    "dialect.now": [lambda m, c: m.now(c)],
+    "files.by_intent": [lambda m, c: m.by_intent(c, BIG, "i-1")],
+    "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
+    "files.count_pending": [lambda m, c: m.count_pending(c, BIG)],
+    "files.delete": [lambda m, c: m.delete(c, BIG, [7, 8])],
+    "files.has_pending": [lambda m, c: m.has_pending(c, BIG)],
+    "files.in_partition": [lambda m, c: m.in_partition(c, BIG, 0, "1")],
+    "files.insert": [lambda m, c: m.insert(c, [_new_file])],
+    "files.live": [lambda m, c: m.live(c, BIG), lambda m, c: m.live(c, BIG, 50, 10)],
+    "files.mark_committed": [lambda m, c: m.mark_committed(c, BIG, [5, 6], 1, 1)],
+    "files.mark_set_aside": [lambda m, c: m.mark_set_aside(c, 5, "truncated")],
+    "files.pending": [lambda m, c: m.pending(c, BIG)],
+    "files.set_aside": [lambda m, c: m.set_aside(c, BIG)],
+    "files.set_checksum": [lambda m, c: m.set_checksum(c, 5, "sha256:00")],
+    "footers.delete": [lambda m, c: m.delete(c, [_path(1), _path(2)])],
+    "footers.insert": [
+        lambda m, c: m.insert(c, [rows.VALID["partition_metadata"] | {"file_path": "/new"}]),
+    ],
+    "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
+    "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],
+    "info.load": [lambda m, c: m.load(c)],
+    "info.system_identifier": [lambda m, c: m.system_identifier(c)],
+    "intents.any_of_owner": [lambda m, c: m.any_of_owner(c, "host:1")],
+    "intents.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
+    "intents.delete": [lambda m, c: m.delete(c, "i-1")],
+    "intents.expired": [lambda m, c: m.expired(c, NOW, 10)],
+    "intents.insert": [lambda m, c: m.insert(c, _intent, NOW)],
+    "intents.load": [lambda m, c: m.load(c, "i-1")],
+    "intents.mark_recovered": [lambda m, c: m.mark_recovered(c, "i-1", NOW, LATER)],
+    "intents.of_table": [lambda m, c: m.of_table(c, BIG)],
+    "intents.recover_of_table": [lambda m, c: m.recover_of_table(c, BIG, NOW, LATER)],
+    "intents.renew": [lambda m, c: m.renew(c, "host:1", LATER)],
+    "intents.take": [lambda m, c: m.take(c, "i-1")],
+    "intents.to_sweep": [lambda m, c: m.to_sweep(c, NOW, 10)],
+    "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
+    "leases.load": [lambda m, c: m.load(c, "l1")],
+    "leases.release": [lambda m, c: m.release(c, "l1", 1, NOW)],
+    "leases.renew": [lambda m, c: m.renew(c, "l1", 1, NOW, LATER)],
+    "leases.set_owner": [lambda m, c: m.set_owner(c, "l1", "host:2", 2, LATER)],
+    "namespaces.below": [
+        lambda m, c: m.below(c, 1, ()),
+        lambda m, c: m.below(c, 1, ("n1",), "n1", 5),
+    ],
+    "namespaces.by_levels": [lambda m, c: m.by_levels(c, 1, ("n1",))],
+    "namespaces.delete": [lambda m, c: m.delete(c, 9999)],
+    "namespaces.insert": [lambda m, c: m.insert(c, 1, ("new",), {}, NOW)],
+    "namespaces.path": [],
+    "namespaces.set_properties": [lambda m, c: m.set_properties(c, 1, {})],
+    "retired.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
+    "retired.delete": [lambda m, c: m.delete(c, [1, 2])],
+    "retired.ended": [lambda m, c: m.ended(c, LATER, 10), lambda m, c: m.ended(c, LATER, 10, BIG)],
+    "retired.expire_table": [lambda m, c: m.expire_table(c, BIG, NOW, 1)],
+    "retired.has_removals_pending": [lambda m, c: m.has_removals_pending(c, BIG)],
+    "retired.insert": [
+        lambda m, c: m.insert(c, [rows.VALID["retired_files"] | {"retired_id": 9999, "file_path": "/n"}])
+    ],
+    "retired.mark_ended": [lambda m, c: m.mark_ended(c, [1, 2], NOW)],
+    "retired.mark_removed": [lambda m, c: m.mark_removed(c, [1, 2], 1, 1)],
+    "retired.of_table": [lambda m, c: m.of_table(c, BIG)],
+    "retired.reachable": [],
+    "retired.removals_pending": [lambda m, c: m.removals_pending(c, BIG)],
+    "retired.retire_all": [
+        lambda m, c: m.retire_all(c, 2, reason="dropped", now=NOW, expires_at=LATER, removed_by=0),
+    ],
+    "snapshots.count": [lambda m, c: m.count(c, BIG)],
+    "snapshots.insert": [lambda m, c: m.insert(c, _snapshot)],
+    "snapshots.load": [lambda m, c: m.load(c, BIG, 1)],
+    "snapshots.mark_expired": [lambda m, c: m.mark_expired(c, BIG, NOW), lambda m, c: m.mark_expired(c, BIG, NOW, [1])],
+    "snapshots.retained": [lambda m, c: m.retained(c, BIG)],
+    "stats.delete": [lambda m, c: m.delete(c, _known_stats)],
+    "stats.insert": [lambda m, c: m.insert(c, _stats)],
+    "stats.load": [lambda m, c: m.load(c, BIG, 0, "1", "parquet")],
+    "stats.of_table": [lambda m, c: m.of_table(c, BIG)],
+    "stats.update": [lambda m, c: m.update(c, _known_stats)],
+    "tables.add_counts": [lambda m, c: m.add_counts(c, BIG, NOW, {"row_count": 1})],
+    "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],
+    "tables.by_id": [lambda m, c: m.by_id(c, BIG)],
+    "tables.by_name": [lambda m, c: m.by_name(c, 1, "n1", "t1")],
+    "tables.by_uuid": [lambda m, c: m.by_uuid(c, "t-1")],
+    "tables.delete": [lambda m, c: m.delete(c, 9999)],
+    "tables.delete_stats": [lambda m, c: m.delete_stats(c, BIG)],
+    "tables.dropped_before": [lambda m, c: m.dropped_before(c, NOW)],
+    "tables.in_namespace": [lambda m, c: m.in_namespace(c, 1), lambda m, c: m.in_namespace(c, 1, "t1", 5)],
+    "tables.insert": [lambda m, c: m.insert(c, _new_table)],
+    "tables.insert_metadata": [lambda m, c: m.insert_metadata(c, _metadata)],
+    "tables.metadata_version": [lambda m, c: m.metadata_version(c, BIG, 1)],
+    "tables.metadata_versions": [lambda m, c: m.metadata_versions(c, BIG, 1)],
+    "tables.replace_columns": [lambda m, c: m.replace_columns(c, BIG, [_field, _new_field])],
+    "tables.swap_metadata": [
+        lambda m, c: m.swap_metadata(c, BIG, None, {"metadata_location": "/m"}),
+        lambda m, c: m.swap_metadata(c, BIG, "/m", {"metadata_location": "/n"}),
+    ],
+    "tables.update": [lambda m, c: m.update(c, BIG, {"version": 2})],
+    "warehouses.by_name": [lambda m, c: m.by_name(c, "main")],
+    "warehouses.insert": [lambda m, c: m.insert(c, "w-9", "nine", "/9", NOW)],
+}
+
+
+def _modules() -> dict[str, Any]:
+    names = {each.name for each in pkgutil.iter_modules(lakeward.store.__path__)} - NO_QUERIES
+    return {name: importlib.import_module(f"lakeward.store.{name}") for name in sorted(names)}
+
+
+def test_every_function_of_the_store_is_called_here() -> None:
+    offered = {
+        f"{name}.{function}"
+        for name, module in _modules().items()
+        for function, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not function.startswith("_")
+    }
+    assert offered - set(CALLS) == set(), "give each new function of the store a line in CALLS"
+    assert set(CALLS) - offered == set(), "no longer there: take its line out of CALLS"
+
+
+def test_the_layers_above_the_store_hold_no_sql() -> None:
+    source = Path(lakeward.store.__path__[0]).parent
+    found = [
+        f"{path.relative_to(source)}:{number}"
+        for layer in ("registry", "lake", "server", "cli", "components", "pipeline")
+        for path in (source / layer).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"connection\.execute\(|exec_driver_sql\(|sa\.text\(|sa\.select\(", line)
+    ]
+    assert found == []
+
+
+@pytest.fixture
+def filled(registry_url: str) -> Any:
+    database = Database(registry_url)
+    migrate.create_or_upgrade(database)
+    with database.transaction() as connection:
+        _fill(connection)
+    with database.transaction() as connection:
+        connection.exec_driver_sql("ANALYZE")
+    yield database
+    database.close()
+
+
+def test_no_function_of_the_store_scans_a_table(filled: Database) -> None:
+    modules = _modules()
+    scans: set[str] = set()
+    statements = 0
+    for name, calls in CALLS.items():
+        for call in calls:
+            with filled.engine.connect() as connection, connection.begin() as transaction:
+                with plans.explaining(filled) as found:
+                    call(modules[name.split(".")[0]], connection)
+                transaction.rollback()
+            statements += 1
+            scans |= {f"{name}: {each}" for each in found if each.split(":")[0] not in ONE_ROW}
+    assert statements > 80
+    assert scans == set(), "\n".join(["a query without an index:", *sorted(scans)])
+
+
+def test_a_scan_would_be_seen(filled: Database) -> None:
+    for statement in (
+        "SELECT * FROM table_files WHERE file_size = 3",
+        "SELECT file_path FROM table_files ORDER BY file_path",
+        "UPDATE tables SET version = 5 WHERE row_count = 7",
+        "DELETE FROM pending_writes WHERE kind = 'flush'",
+        "SELECT * FROM tables JOIN table_files ON table_files.file_name = tables.name WHERE tables.table_id = 1",
+    ):
+        with filled.engine.connect() as connection, plans.explaining(filled) as found:
+            connection.exec_driver_sql(statement)
+        assert len(found) == 1, statement
+
+
+def test_a_row_is_deleted_without_a_scan_for_what_refers_to_it(filled: Database) -> None:
+    """Checks of foreign keys show in no plan: each needs an index that begins with its columns."""
+    for table in schema.metadata.sorted_tables:
+        # A partial index does not serve: it lacks rows.
+        indexes = [[getattr(e, "name", "") for e in index.expressions] for index in table.indexes if _is_whole(index)]
+        indexes += [[c.name for c in table.primary_key.columns]]
+        indexes += [[c.name for c in u.columns] for u in table.constraints if isinstance(u, sa.UniqueConstraint)]
+        for key in table.foreign_keys:
+            assert any(index[:1] == [key.parent.name] for index in indexes), (table.name, key.parent.name)
+
+
+def _is_whole(index: sa.Index) -> bool:
+    return index.dialect_options["sqlite"]["where"] is None
+
+
+def _fill(connection: sa.Connection) -> None:
+    def insert(table: str, changes: list[dict[str, Any]]) -> None:
+        connection.execute(schema.metadata.tables[table].insert(), [rows.VALID[table] | each for each in changes])
+
+    ids = range(1, OTHERS + 1)
+    rows.insert(connection, "warehouses")
+    insert("namespaces", [{"namespace_id": i, "levels": [f"n{i}"], "path": f"n{i}"} for i in ids])
+    insert(
+        "tables",
+        [
+            {"table_id": i, "table_uuid": f"t-{i}", "name": f"t{i}", "location": f"/{i}", "namespace_id": i % 20 + 1}
+            for i in ids
+        ],
+    )
+    insert(
+        "tables",
+        [
+            {
+                "table_id": 1000 + i,
+                "table_uuid": f"d-{i}",
+                "location": f"/d{i}",
+                "namespace_id": None,
+                "dropped_at": LATER,
+            }
+            for i in ids
+        ],
+    )
+    insert("table_columns", [{"table_id": t, "field_id": f, "name": f"c{f}"} for t in ids for f in (1, 2, 3)])
+    insert("table_metadata", [{"table_id": t, "metadata_version": v} for t in (1, 2, 3) for v in ids])
+    insert(
+        "table_files",
+        [
+            {
+                "file_id": i,
+                "table_id": BIG if i > OTHERS else i % 10 + 2,
+                "file_path": _path(i),
+                "partition_key": str(i % 100),
+                "file_type": "parquet" if i % 3 else "json",
+                "snapshot_id": None if i > FILES - 500 else 1,
+                "set_aside_reason": "truncated" if i > FILES - 50 else None,
+                "intent_id": f"i-{i}",
+            }
+            for i in range(1, FILES + 1)
+        ],
+    )
+    insert("partition_metadata", [{"file_path": _path(i), "table_id": BIG} for i in range(1, FILES + 1)])
+    insert("table_stats", [{"table_id": t, "partition_key": str(i)} for t in (1, 2) for i in ids])
+    insert(
+        "table_snapshots",
+        [
+            {"table_id": t, "snapshot_id": i, "sequence_number": i, "expired_at": NOW if i < 250 else None}
+            for t in (1, 2)
+            for i in ids
+        ],
+    )
+    insert(
+        "pending_writes",
+        [
+            {
+                "intent_id": f"i-{i}",
+                "table_id": i % 10 + 1,
+                "prefix": f"/p{i}/",
+                "owner": f"host:{i % 30}",
+                "lease_until": LATER,
+                "recovered_at": None if i % 2 else NOW,
+                "sweep_after": None if i % 2 else LATER,
+            }
+            for i in ids
+        ],
+    )
+    insert(
+        "retired_files",
+        [
+            {
+                "retired_id": i,
+                "table_id": i % 10 + 1,
+                "file_path": f"/r{i}",
+                "expires_at": NOW + timedelta(hours=i),
+                "snapshot_id": 1,
+                "removed_by": 2 if i % 5 else None,
+                "removed_sequence": 2 if i % 5 else None,
+            }
+            for i in range(1, 4 * OTHERS)
+        ],
+    )
+    insert("leases", [{"name": f"l{i}"} for i in ids])
+    insert("applied_batches", [{"table_id": t, "stream": f"s{i}"} for t in (1, 2) for i in ids])
+    insert("stream_positions", [{"table_id": t, "stream": f"s{i}"} for t in (1, 2) for i in ids])
+    if connection.dialect.name == "postgresql":  # the rows brought ids of their own, which the sequences have not seen
+        for table in schema.metadata.sorted_tables:
+            if table.autoincrement_column is not None and table.name != "registry_changes":
+                sequence = f"pg_get_serial_sequence('{table.name}', '{table.autoincrement_column.name}')"
+                connection.exec_driver_sql(f"SELECT setval({sequence}, 100000)")
+    assert dialect.now(connection) > info.load(connection).created_at
