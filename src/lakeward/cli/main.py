@@ -1,0 +1,46 @@
+"""The `lakeward` command: the groups of commands put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakeward import __version__
+from lakeward.cli import data, demo, operations, query, registry, server, tables
+
+app = typer.Typer(
+    name="lakeward",
+    help="A streaming lakehouse kept by one SQL registry.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # drawing the help with rich would take longer than all the rest of it
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"lakeward {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A streaming lakehouse kept by one SQL registry.
+
+    Tables are named namespace.table; a part that holds a dot goes between quotes: '"a.b"."c"'.
+    """
+
+
+# In the order in which --help lists them.
+for _group in (demo, server, tables, data, query, operations, registry):
+    _group.add_to(app)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,75 @@
+"""Upkeep: recover, clean, audit, and the footers that can be made again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeward.cli.command import Context, command
+from lakeward.cli.names import parse_name
+from lakeward.cli.render import as_row, show_record
+from lakeward.cli.tables import TableArgument
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "audit")(audit)
+    command(app, "recover")(recover)
+    command(app, "clean")(clean)
+    footers = typer.Typer(name="footers", help="The stored footers of Parquet files.", no_args_is_help=True)
+    command(footers, "rebuild")(rebuild)
+    app.add_typer(footers)
+
+
+def recover(context: Context) -> None:
+    """Delete what dead writers left behind.
+
+    Writers that live keep their leases, and are left alone.
+    """
+    with context.lake() as lake:
+        result = lake.recover()
+    show_record(as_row(result), json=context.json)
+
+
+def clean(context: Context) -> None:
+    """Delete files whose quarantine is over.
+
+    A file goes when its time has passed and no retained snapshot reaches it.
+    """
+    with context.lake() as lake:
+        result = lake.clean()
+    show_record(as_row(result), json=context.json)
+
+
+def audit(
+    context: Context,
+    table: TableArgument,
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Read every byte; missing checksums are filled in.")
+    ] = False,
+) -> None:
+    """Compare the registry with the files.
+
+    The exit code is 1 if they differ.
+    """
+    with context.lake() as lake:
+        report = lake.audit(parse_name(table), checksums=checksums)
+    record = as_row(report)
+    show_record(record, json=context.json)
+    if findings(record):
+        raise typer.Exit(1)
+
+
+def findings(record: dict[str, Any]) -> list[Any]:
+    """What an audit's report complains of."""
+    return list(record.get("findings", record.get("problems", [])))
+
+
+def rebuild(context: Context, table: TableArgument) -> None:
+    """Store the footers of a table's files again."""
+    from lakeward.registry import footers
+
+    name = parse_name(table)
+    with context.lake() as lake:
+        count = footers.rebuild(lake.registry, lake.table(name))
+    show_record({"footers": count}, json=context.json)

@@ -1,0 +1,173 @@
+"""Looking at tables: tables, files, snapshots; and making one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakeward.cli.command import Context, command, limited
+from lakeward.cli.names import format_name, parse_name
+from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.errors import InvalidInput
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="namespace.table; quote parts with dots.", show_default=False)
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=0, help="At most so many lines; 0 for all.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "tables")(tables)
+    command(app, "files")(files)
+    command(app, "snapshots")(snapshots)
+    command(app, "create")(create)
+
+
+def tables(
+    context: Context,
+    namespace: Annotated[str | None, typer.Argument(help="Only this namespace.", show_default=False)] = None,
+    limit: LimitOption = 100,
+) -> None:
+    """List the tables."""
+    with context.lake() as lake:
+        found = lake.tables(parse_name(namespace) if namespace else None)
+    rows = [
+        {
+            "table": format_name((*table.namespace, table.name)),
+            "namespace": list(table.namespace),
+            "name": table.name,
+            "uuid": table.table_uuid,
+            "format": table.format,
+            "rows": table.row_count + table.landing_row_count,
+            "files": table.file_count + table.landing_file_count,
+            "bytes": table.total_size + table.landing_size,
+            "last_modified": table.last_modified,
+            "location": table.location,
+            "snapshot_id": table.current_snapshot_id,
+        }
+        for table in limited(found, limit)
+    ]
+    columns = ("table", "format", "rows", "files", "bytes", "last_modified")
+    show_rows("tables", rows, columns, len(found), json=context.json)
+
+
+def files(
+    context: Context,
+    table: TableArgument,
+    pending: Annotated[bool, typer.Option("--pending", help="Only those in no snapshot yet.")] = False,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="Those that cannot become part of a snapshot.")
+    ] = False,
+    limit: LimitOption = 50,
+) -> None:
+    """List a table's files."""
+    with context.lake() as lake:
+        found = lake.files(parse_name(table), set_aside=set_aside)
+    if pending:
+        found = [file for file in found if file.snapshot_id is None]
+    rows = [
+        {
+            "file": file.file_name,
+            "path": file.file_path,
+            "partition": file.partition_path,
+            "type": file.file_type,
+            "rows": file.row_count,
+            "bytes": file.file_size,
+            "checksum": file.checksum,
+            "registered_at": file.registered_at,
+            "snapshot_id": file.snapshot_id,
+            "set_aside_reason": file.set_aside_reason,
+        }
+        for file in limited(found, limit)
+    ]
+    columns = ["file", "partition", "rows", "bytes", "registered_at", "snapshot_id"]
+    show_rows("files", rows, [*columns, *(["set_aside_reason"] if set_aside else [])], len(found), json=context.json)
+
+
+def snapshots(context: Context, table: TableArgument, limit: LimitOption = 50) -> None:
+    """List a table's snapshots, newest first."""
+    with context.lake() as lake:
+        found = lake.snapshots(parse_name(table))[::-1]
+    rows: list[dict[str, Any]] = []
+    for snapshot in limited(found, limit):
+        row = as_row(snapshot)
+        added = {"added_files": "added-data-files", "added_rows": "added-records"}
+        rows.append({**row, **{name: int(snapshot.summary.get(key, 0)) for name, key in added.items()}})
+    columns = ("snapshot_id", "sequence_number", "created_at", "operation", "trigger", "added_files", "added_rows")
+    show_rows("snapshots", rows, columns, len(found), json=context.json)
+
+
+def create(
+    context: Context,
+    table: TableArgument,
+    schema: Annotated[
+        str,
+        typer.Option("--schema", help="Columns: 'id long, price decimal(9,2), at timestamptz'.", show_default=False),
+    ],
+    partition_by: Annotated[
+        list[str] | None, typer.Option("--partition-by", help="'month', 'day(at)', 'bucket(16, id)'; again for more.")
+    ] = None,
+    format: Annotated[str, typer.Option("--format", help="parquet or json.")] = "parquet",
+) -> None:
+    """Create a table.
+
+    Its namespace is created too if it is missing.
+    """
+    columns = parse_columns(schema)
+    with context.lake() as lake:
+        made = lake.create_table(parse_name(table), columns, partition_by=partition_by or (), format=format)
+    record = {
+        "table": format_name((*made.namespace, made.name)),
+        "uuid": made.table_uuid,
+        "location": made.location,
+        "columns": columns,
+    }
+    show_record(record, json=context.json)
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """'id long, "unit price" decimal(9,2)' -> {'id': 'long', 'unit price': 'decimal(9,2)'}.
+
+    Raises:
+        InvalidInput: a column without a type, or one that is named twice.
+    """
+    columns: dict[str, str] = {}
+    for part in _split(text):
+        name, type = _name_and_type(part)
+        if name in columns:
+            raise InvalidInput(f"--schema names column {name!r} twice")
+        columns[name] = type
+    return columns
+
+
+def _split(text: str) -> list[str]:
+    """At commas that stand in no brackets and no quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in '"`':
+            quote = letter
+        elif letter in "(<":
+            depth += 1
+        elif letter in ")>":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _name_and_type(part: str) -> tuple[str, str]:
+    quote = part[:1]
+    if quote in ('"', "`") and part.find(quote, 1) > 0:
+        name, _, type = part[1:].partition(quote)
+    else:
+        name, _, type = part.partition(" ")
+    if not name or not type.strip():
+        raise InvalidInput(
+            f"--schema has {part!r}, which is no column; write its name, a space and its type: 'id long'"
+        )
+    return name, type.strip()

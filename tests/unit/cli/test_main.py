@@ -1,0 +1,116 @@
+"""The command itself: quick to start, errors without tracebacks, settings from everywhere."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakeward import __version__
+from lakeward.cli.main import app
+
+HEAVY = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "alembic", "fastapi", "uvicorn", "structlog", "rich")
+COMMANDS = [
+    *(
+        "demo",
+        "doctor",
+        "serve",
+        "tables",
+        "files",
+        "snapshots",
+        "create",
+        "append",
+        "flush",
+        "sql",
+        "recover",
+        "clean",
+    ),
+    "audit",
+    "db status",
+    "db upgrade",
+    "footers rebuild",
+]
+
+
+def lakeward(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from lakeward.cli.main import app\n"
+        "try: app(['--help'])\n"
+        f"except SystemExit: print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]" and "Usage: " in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(command: str) -> None:
+    shown = lakeward(*command.split(), "--help")
+    assert shown.exit_code == 0 and "--json" in shown.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("demo", "doctor")])
+def test_every_command_on_a_lakehouse_can_be_told_which(command: str) -> None:
+    shown = lakeward(*command.split(), "--help").stdout
+    assert "--registry" in shown and "--warehouse" in shown and "--config" in shown
+
+
+def test_the_version_is_the_packages() -> None:
+    assert lakeward("--version").stdout == f"lakeward {__version__}\n"
+
+
+def test_wrong_usage_has_exit_code_2() -> None:
+    assert lakeward("files").exit_code == 2
+    assert lakeward("nonsense").exit_code == 2
+
+
+def test_an_error_is_one_line_with_its_code_and_exit_code_1(tmp_path: Path) -> None:
+    failed = lakeward("db", "status", "--config", str(tmp_path / "none.toml"))
+    assert failed.exit_code == 1 and failed.stdout == ""
+    assert failed.stderr.startswith("lakeward: the settings file") and "[invalid_setting]" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_with_json_an_error_is_a_document_too(tmp_path: Path) -> None:
+    failed = lakeward("db", "status", "--json", "--config", str(tmp_path / "none.toml"))
+    assert failed.exit_code == 1
+    assert json.loads(failed.stdout)["error"]["code"] == "invalid_setting"
+
+
+def test_a_statement_that_writes_is_refused_before_anything_starts() -> None:
+    failed = lakeward("sql", "DROP TABLE a.b", "--json")
+    assert failed.exit_code == 1
+    assert json.loads(failed.stdout)["error"]["code"] == "invalid_input"
+
+
+def test_db_upgrade_makes_a_registry_and_db_status_describes_it(tmp_path: Path) -> None:
+    registry = str(tmp_path / "registry.db")
+    before = json.loads(lakeward("db", "status", "--json", "--registry", registry).stdout)
+    assert before["exists"] is False and not Path(registry).exists()
+    made = json.loads(lakeward("db", "upgrade", "--json", "--registry", registry).stdout)
+    assert made["created"] is True and made["to_version"] == before["code_version"]
+    after = json.loads(lakeward("db", "status", "--json", "--registry", registry).stdout)
+    assert after["exists"] is True and after["schema_version"] == after["code_version"]
+
+
+def test_a_settings_file_says_which_lakehouse(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('registry = "here.db"\nwarehouse = "files"\n')
+    lakeward("db", "upgrade", "--config", str(config))
+    assert (tmp_path / "here.db").exists()
+
+
+def test_doctor_names_all_that_it_looked_for() -> None:
+    found = json.loads(lakeward("doctor", "--json").stdout)
+    names = [check["name"] for check in found["checks"]]
+    assert {"Python", "Java", "pyspark", "Iceberg jars"} <= set(names)
+    assert found["missing"] == sum(not check["found"] for check in found["checks"])
+    shown = lakeward("doctor").stdout
+    assert all(name in shown for name in names)
