@@ -1,0 +1,416 @@
+"""Manifests and manifest lists of format versions 2 and 3 (specification, 'Manifests' and 'Manifest Lists').
+
+Records are plain dicts under the specification's names, whatever names the writer gave. In an entry's data_file,
+`partition` is a dict of 'p<field id>' to the Avro form of the value (see `iceberg.values`), and statistics are lists of
+{"key", "value"}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+from pyiceberg.manifest import (
+    MANIFEST_LIST_FILE_SCHEMAS,
+    data_file_with_partition,
+    manifest_entry_schema_with_data_file,
+)
+from pyiceberg.schema import make_compatible_name
+from pyiceberg.types import StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from lakeward.errors import StorageError
+from lakeward.iceberg import avro, types, values
+from lakeward.iceberg.partitions import partition_fields
+from lakeward.model.tables import Document
+
+EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry
+DATA, DELETES = 0, 1  # content of a manifest
+
+Record: TypeAlias = "dict[str, Any]"
+
+_PARTITION = 102  # the field id of data_file.partition
+
+
+class PartitionField(msgspec.Struct, frozen=True):
+    """One field of the partitions in a manifest: its key in `partition`, and the Iceberg type of its values."""
+
+    key: str
+    type: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """A manifest that was read. `partition_record` is the Avro record of its partitions, as it was written."""
+
+    metadata: dict[str, str]
+    entries: list[Record]
+    partition_record: Document
+    fields: list[PartitionField]
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How manifests of one kind of partition are written: the schema in the header, and the encoder of entries."""
+
+    version: int
+    schema: Document
+    encoder: avro.Encoder
+    fields: tuple[PartitionField, ...]
+    metadata: dict[str, str]
+
+
+# Schemas -------------------------------------------------------------------------------------------------------------------
+def _avro_names(schema: Any, names: dict[int, str]) -> dict[int, str]:
+    """Names by field id over a whole Avro schema."""
+    if isinstance(schema, list):
+        for each in schema:
+            _avro_names(each, names)
+    elif isinstance(schema, dict):
+        for each in schema.get("fields", ()):
+            if "field-id" in each:
+                names[each["field-id"]] = each["name"]
+            _avro_names(each["type"], names)
+        for key in ("items", "values", "type"):
+            _avro_names(schema.get(key), names)
+    return names
+
+
+@lru_cache(maxsize=4)
+def _entry_template(version: int) -> bytes:
+    """The Avro schema of entries, with an empty partition, as JSON text: each user takes a copy."""
+    schema = manifest_entry_schema_with_data_file(version, data_file_with_partition(StructType(), version))  # type: ignore[arg-type]
+    converted: Any = AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_entry")
+    data_file = next(f for f in converted["fields"] if f["name"] == "data_file")["type"]
+    ids = next(f for f in data_file["fields"] if f["name"] == "equality_ids")
+    ids["type"][1]["items"] = "int"  # as in the specification; PyIceberg has long
+    return msgspec.json.encode(converted)
+
+
+@lru_cache(maxsize=4)
+def _list_schema(version: int) -> Document:
+    converted: Any = AvroSchemaConversion().iceberg_to_avro(
+        MANIFEST_LIST_FILE_SCHEMAS[version], schema_name="manifest_file"
+    )
+    return dict(converted)
+
+
+@lru_cache(maxsize=1)
+def _entry_names() -> dict[int, str]:
+    return _avro_names(msgspec.json.decode(_entry_template(3)), {})
+
+
+@lru_cache(maxsize=1)
+def _list_names() -> dict[int, str]:
+    return _avro_names(_list_schema(3), {})
+
+
+@lru_cache(maxsize=4)
+def _list_encoder(version: int) -> avro.Encoder:
+    return avro.Encoder(avro.canonical(_list_schema(version), _list_names()))
+
+
+def _avro_type(type_: str, field_id: int) -> Any:
+    """The Avro type of a partition's values. Fixed types carry the field's id in their names: a name may be defined once."""
+    if (parts := types.decimal_parts(type_)) is not None:
+        name = f"decimal_{parts[0]}_{parts[1]}_{field_id}"
+        logical = {"logicalType": "decimal", "precision": parts[0], "scale": parts[1]}
+        return {"type": "fixed", "size": values.decimal_length(parts[0]), **logical, "name": name}
+    if (length := types.fixed_length(type_)) is not None:
+        return {"type": "fixed", "size": length, "name": f"fixed_{length}_{field_id}"}
+    if type_ == "uuid":
+        return {"type": "fixed", "size": 16, "logicalType": "uuid", "name": f"uuid_fixed_{field_id}"}
+    if type_.startswith("timestamp"):
+        logical_type = "timestamp-nanos" if type_.endswith("_ns") else "timestamp-micros"
+        return {"type": "long", "logicalType": logical_type, "adjust-to-utc": type_.startswith("timestamptz")}
+    others = {
+        "binary": "bytes",
+        "date": {"type": "int", "logicalType": "date"},
+        "time": {"type": "long", "logicalType": "time-micros"},
+        "unknown": "int",  # the column is gone and every value null, which any type can be
+    }
+    return others.get(type_, type_)
+
+
+def _partition_record(schema: Document, spec: Document) -> Document:
+    fields = []
+    for field_id, name, _, _, kept in partition_fields(schema, spec):
+        written = make_compatible_name(name) if name.isascii() else _ascii_name(name)
+        field = {"name": written, "field-id": field_id, "type": ["null", _avro_type(kept, field_id)], "default": None}
+        if written != name:
+            field["iceberg-field-name"] = name
+        fields.append(field)
+    return {"type": "record", "name": "r102", "fields": fields}
+
+
+def _ascii_name(name: str) -> str:
+    """Avro's names are ASCII: every other character becomes _x and its number."""
+    plain = "".join(c if c.isascii() else f"_x{ord(c):X}" for c in name)
+    return make_compatible_name(plain)
+
+
+def layout(version: int, schema: Document, spec: Document) -> Layout:
+    """The layout of new manifests for files of a schema and a spec. Layouts of equal partitions share what is parsed."""
+    record = _partition_record(schema, spec)
+    fields = tuple(PartitionField(f"p{i}", kept) for i, _, _, _, kept in partition_fields(schema, spec))
+    metadata = {
+        "schema": msgspec.json.encode(schema).decode(),
+        "schema-id": str(schema.get("schema-id", 0)),
+        "partition-spec": msgspec.json.encode(spec["fields"]).decode(),
+        "partition-spec-id": str(spec["spec-id"]),
+    }
+    return _layout(version, record, fields, metadata)
+
+
+def layout_of(version: int, manifest: Manifest) -> Layout:
+    """The layout in which a manifest that was read is written again, under its own schema and spec."""
+    kept = {k: manifest.metadata[k] for k in _HEADER_KEYS if k in manifest.metadata}
+    return _layout(version, manifest.partition_record, tuple(manifest.fields), kept)
+
+
+_HEADER_KEYS = ("schema", "schema-id", "partition-spec", "partition-spec-id", "content")
+
+
+def _layout(version: int, record: Document, fields: tuple[PartitionField, ...], metadata: dict[str, str]) -> Layout:
+    schema, encoder = _entry_encoder(version, msgspec.json.encode(record))
+    return Layout(version, schema, encoder, fields, {**metadata, "format-version": str(version)})
+
+
+@lru_cache(maxsize=256)
+def _entry_encoder(version: int, partition_record: bytes) -> tuple[Document, avro.Encoder]:
+    schema = msgspec.json.decode(_entry_template(version))
+    record = msgspec.json.decode(partition_record)
+    for field in record["fields"]:  # optional, null first, in whatever way another writer had it
+        inner = field["type"] if not isinstance(field["type"], list) else next(t for t in field["type"] if t != "null")
+        field.update({"type": ["null", inner], "default": None})
+    data_file = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]
+    next(f for f in data_file["fields"] if f.get("field-id") == _PARTITION)["type"] = {**record, "name": "r102"}
+    return schema, avro.Encoder(avro.canonical(schema, _names_with(record)))
+
+
+def _names_with(partition_record: Document) -> dict[int, str]:
+    return {**_entry_names(), **{f["field-id"]: f"p{f['field-id']}" for f in partition_record["fields"]}}
+
+
+# Manifests -------------------------------------------------------------------------------------------------------------------
+def read_manifest(data: bytes, file: Mapping[str, Any]) -> Manifest:
+    """A manifest, with what its entries inherit from its row in the manifest list (`file`) filled in.
+
+    Sequence numbers and snapshot ids as the specification's 'Sequence Number Inheritance' has it, first_row_id by 'First
+    Row ID Inheritance'.
+
+    Raises:
+        StorageError: the bytes are no manifest.
+    """
+    record = _find_partition(avro.header_schema(data))
+    container = avro.read_container(data, _names_with(record))
+    metadata = {k: v.decode() for k, v in container.metadata.items() if not k.startswith("avro.")}
+    _inherit(container.records, file)
+    return Manifest(metadata, container.records, record, _fields_of(metadata, record))
+
+
+def _find_partition(schema: Document) -> Document:
+    """The record of data_file.partition (field 102 of field 2)."""
+    try:
+        data_file = next(f for f in schema["fields"] if f.get("field-id") == 2)["type"]
+        return dict(next(f for f in data_file["fields"] if f.get("field-id") == _PARTITION)["type"])
+    except (StopIteration, KeyError, TypeError) as error:
+        raise StorageError("Avro file has no data_file.partition; it is no manifest of Iceberg") from error
+
+
+def _fields_of(metadata: Mapping[str, str], record: Document) -> list[PartitionField]:
+    spec = {"fields": msgspec.json.decode(metadata.get("partition-spec", "[]"))}
+    schema = msgspec.json.decode(metadata["schema"])
+    kept = {field_id: kept for field_id, _, _, _, kept in partition_fields(schema, spec)} if spec["fields"] else {}
+    return [PartitionField(f"p{f['field-id']}", kept.get(f["field-id"], "unknown")) for f in record["fields"]]
+
+
+def _inherit(entries: Iterable[Record], file: Mapping[str, Any]) -> None:
+    row_id = file.get("first_row_id")
+    for entry in entries:
+        data_file = entry["data_file"]
+        if entry.get("snapshot_id") is None:
+            entry["snapshot_id"] = file["added_snapshot_id"]
+        for key in ("sequence_number", "file_sequence_number"):
+            # Entries of version 1 have none at all, and its files the number 0.
+            if entry.get(key) is None and (entry["status"] == ADDED or not file["sequence_number"]):
+                entry[key] = file["sequence_number"]
+        data_file.setdefault("content", 0)
+        if row_id is not None and entry["status"] != DELETED and data_file.get("first_row_id") is None:
+            data_file["first_row_id"] = row_id
+            row_id += data_file["record_count"]
+
+
+def live(entries: Iterable[Record]) -> Iterator[Record]:
+    return (entry for entry in entries if entry["status"] != DELETED)
+
+
+def encode_entry(
+    layout_: Layout,
+    status: int,
+    data_file: Record,
+    snapshot_id: int | None,
+    sequence_number: int | None = None,
+    file_sequence_number: int | None = None,
+) -> bytes:
+    """One entry. Numbers that are none are inherited by its readers.
+
+    Raises:
+        ValueError, TypeError, OverflowError, KeyError, AttributeError: a value is none of its field's type.
+    """
+    return layout_.encoder.encode(
+        {
+            "status": status,
+            "snapshot_id": snapshot_id,
+            "sequence_number": sequence_number,
+            "file_sequence_number": file_sequence_number,
+            "data_file": data_file,
+        }
+    )
+
+
+class Written(msgspec.Struct):
+    """What goes into one new manifest: encoded entries, and what its row in the manifest list says of them."""
+
+    layout: Layout
+    content: int = DATA
+    entries: list[bytes] = []
+    counts: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])  # by status
+    rows: list[int] = msgspec.field(default_factory=lambda: [0, 0, 0])
+    partitions: list[dict[str, Any]] = []
+    min_sequence: int | None = None
+
+    def add(self, status: int, data_file: Record, encoded: bytes, sequence_number: int | None = None) -> None:
+        self.entries.append(encoded)
+        self.counts[status] += 1
+        self.rows[status] += data_file["record_count"]
+        self.partitions.append(data_file["partition"])
+        if status != DELETED and sequence_number is not None:
+            self.min_sequence = (
+                sequence_number if self.min_sequence is None else min(self.min_sequence, sequence_number)
+            )
+
+
+def manifest_bytes(written: Written) -> bytes:
+    """The manifest as a file."""
+    metadata = {**written.layout.metadata, "content": "data" if written.content == DATA else "deletes"}
+    return avro.write_container(written.layout.schema, metadata, written.entries)
+
+
+def manifest_file(written: Written, path: str, length: int, snapshot_id: int, sequence_number: int) -> Record:
+    """The row of a new manifest in its manifest list."""
+    (existing, added, deleted), (existing_rows, added_rows, deleted_rows) = written.counts, written.rows
+    return {
+        "manifest_path": path,
+        "manifest_length": length,
+        "partition_spec_id": int(written.layout.metadata["partition-spec-id"]),
+        "content": written.content,
+        "sequence_number": sequence_number,
+        "min_sequence_number": sequence_number if written.min_sequence is None else written.min_sequence,
+        "added_snapshot_id": snapshot_id,
+        "added_files_count": added,
+        "existing_files_count": existing,
+        "deleted_files_count": deleted,
+        "added_rows_count": added_rows,
+        "existing_rows_count": existing_rows,
+        "deleted_rows_count": deleted_rows,
+        "partitions": summaries(written.layout.fields, written.partitions),
+        "key_metadata": None,
+        "first_row_id": None,
+    }
+
+
+def summaries(fields: Sequence[PartitionField], partitions: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """contains_null, contains_nan and bounds of each partition field; bounds leave NaN out."""
+    return [_summary(field, {p[field.key] for p in partitions}) for field in fields]
+
+
+def _summary(field: PartitionField, found: set[Any]) -> Record:
+    floats = field.type in ("float", "double")
+    raw = [values.from_avro(field.type, v) for v in found if v is not None]
+    numbers = [v for v in raw if not (floats and math.isnan(v))]
+    if floats:  # -0.0 and 0.0 are one to a set, and a bound must hold both
+        lower, upper = (min(numbers) or -0.0, max(numbers) or 0.0) if numbers else (None, None)
+    else:
+        lower, upper = (min(numbers), max(numbers)) if numbers else (None, None)
+    return {
+        "contains_null": None in found,
+        "contains_nan": len(numbers) < len(raw),
+        "lower_bound": None if lower is None else values.to_binary(field.type, lower),
+        "upper_bound": None if upper is None else values.to_binary(field.type, upper),
+    }
+
+
+def may_hold(file: Mapping[str, Any], fields: Sequence[PartitionField], partition: Mapping[str, Any]) -> bool:
+    """Whether a manifest can hold files of a partition, by the summaries in its row of the manifest list."""
+    found = file.get("partitions")
+    if not found or len(found) != len(fields):
+        return True
+    return all(
+        _may_hold(summary, field, partition.get(field.key)) for summary, field in zip(found, fields, strict=True)
+    )
+
+
+def _may_hold(summary: Mapping[str, Any], field: PartitionField, value: Any) -> bool:
+    if value is None:
+        return bool(summary["contains_null"])
+    raw = values.from_avro(field.type, value)
+    if isinstance(raw, float) and math.isnan(raw):
+        return summary.get("contains_nan") is not False
+    lower, upper = summary["lower_bound"], summary["upper_bound"]
+    if lower is None or upper is None:
+        return False
+    return bool(values.from_binary(field.type, lower) <= raw <= values.from_binary(field.type, upper))
+
+
+# Manifest lists ----------------------------------------------------------------------------------------------------------------
+def read_manifest_list(data: bytes) -> list[Record]:
+    """The rows of a manifest list. Raises StorageError: the bytes are none."""
+    rows = avro.read_container(data, _list_names()).records
+    for row in rows:
+        for key, default in _LIST_DEFAULTS.items():
+            if row.get(key) is None:
+                row[key] = default
+    return rows
+
+
+# What a list of version 1 lacks.
+_LIST_DEFAULTS = {
+    "content": DATA, "sequence_number": 0, "min_sequence_number": 0, "added_files_count": 0, "existing_files_count": 0,
+    "deleted_files_count": 0, "added_rows_count": 0, "existing_rows_count": 0, "deleted_rows_count": 0,
+}  # fmt: skip
+
+
+def manifest_list_bytes(
+    version: int,
+    rows: Sequence[Record],
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None = None,
+) -> bytes:
+    """A manifest list as a file. `first_row_id` is the snapshot's, in version 3."""
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(version),
+    }
+    if version >= 3:
+        metadata["first-row-id"] = str(first_row_id)
+    encoder = _list_encoder(version)
+    return avro.write_container(_list_schema(version), metadata, [encoder.encode(row) for row in rows])
+
+
+def assign_row_ids(rows: Sequence[Record], next_row_id: int) -> int:
+    """Give every data manifest without a first_row_id its own, in the list's order; returns the new next-row-id.
+
+    (Specification, 'First Row ID Assignment'. Rows of existing files that have ids already are counted too: ids are not
+    dense, they are only never given twice.)
+    """
+    for row in rows:
+        if row["content"] == DATA and row.get("first_row_id") is None:
+            row["first_row_id"] = next_row_id
+            next_row_id += row["added_rows_count"] + row["existing_rows_count"]
+    return next_row_id

@@ -1,0 +1,233 @@
+"""Partition specs and sort orders as Iceberg documents, partition values, and partition paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote_plus
+
+from lakeward.errors import ColumnNotFound, InvalidSchema
+from lakeward.iceberg import transforms, types, values
+from lakeward.iceberg.evolution import find_column, source_ids
+from lakeward.iceberg.types import Column, TypeDocument
+from lakeward.model.files import PartitionValues
+from lakeward.model.tables import Document
+
+FIRST_PARTITION_ID = 1000  # ids of partition fields start here; a table without any has 999 as its last
+
+_QUOTED = r"`(?:[^`]|``)+`"
+_CALL = re.compile(
+    rf"\s*(?P<transform>identity|void|years?|months?|days?|date|hours?|date_hour|bucket|truncate)\s*"
+    rf"(?:\[\s*(?P<outer>\d+)\s*\]\s*\(\s*|\(\s*(?:(?P<inner>\d+)\s*,\s*)?)(?P<column>{_QUOTED}|.+?)\s*"
+    rf"(?:,\s*(?P<last>\d+)\s*)?\)\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_KINDS = {"years": "year", "months": "month", "days": "day", "date": "day", "hours": "hour", "date_hour": "hour"}
+_SORT = re.compile(
+    r"(?P<term>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?", re.IGNORECASE | re.DOTALL
+)
+
+
+def partition_spec(
+    partition_by: Sequence[str | Document],
+    schema: Document,
+    spec_id: int = 0,
+    last_partition_id: int = FIRST_PARTITION_ID - 1,
+) -> tuple[Document, int]:
+    """A partition spec {"spec-id", "fields"} over a schema, and the last partition field id.
+
+    `partition_by`: texts such as 'month' (a column), 'identity(x)', 'day(ts)', 'bucket(16, id)', 'bucket[16](id)',
+    'truncate(4, name)', a name with odd characters in backquotes, or fields as documents ({"source-id", "transform"}, with
+    "name" and "field-id" where they are to be kept). A text that is a column's name as a whole means that column.
+    Names are Iceberg's: x, ts_day, id_bucket, name_trunc, x_null.
+
+    Raises:
+        InvalidSchema: an unknown transform, one that does not take the column's type, a column inside a list or a map, one
+            transform twice on a column, or a name that a column or another field has.
+        ColumnNotFound: a column is not there.
+    """
+    columns = {c.field_id: c for c in types.walk(schema)}
+    fields: list[Document] = []
+    for each in partition_by:
+        field = _field_document(each, columns) if isinstance(each, dict) else _parsed(each, schema)
+        if "field-id" not in field:
+            last_partition_id += 1
+            field = {**field, "field-id": last_partition_id}
+        last_partition_id = max(last_partition_id, field["field-id"])
+        _check(field, fields, columns)
+        fields.append({key: field[key] for key in ("source-id", "field-id", "transform", "name")})
+    return {"spec-id": spec_id, "fields": fields}, last_partition_id
+
+
+def _parsed(text: str, schema: Document) -> Document:
+    transform, column = _term(text, schema)
+    return {"source-id": column.field_id, "transform": transform, "name": _name(column.full_name, transform)}
+
+
+def _term(text: str, schema: Document) -> tuple[str, Column]:
+    """The transform and the column of a partition or sort text; the column's whole name goes before any call."""
+    try:
+        return "identity", find_column(schema, text.strip())
+    except ColumnNotFound as error:
+        match = _CALL.fullmatch(text)
+        if match is None:
+            if re.fullmatch(_QUOTED, text.strip()):
+                return "identity", find_column(schema, _unquoted(text.strip()))
+            raise ColumnNotFound(f"{error}; a transform is written like day(ts) or bucket(16, id)") from None
+    kind = _KINDS.get(match["transform"].lower(), match["transform"].lower())
+    number = match["outer"] or match["inner"] or match["last"]
+    if (kind in ("bucket", "truncate")) != (number is not None):
+        way = f"{kind}(16, column)" if number is None else f"{kind}(column)"
+        raise InvalidSchema(f"transform {text!r} has a number too much or too little; write {way}")
+    transform = kind if number is None else f"{kind}[{int(number)}]"
+    return transform, find_column(schema, _unquoted(match["column"]))
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if re.fullmatch(_QUOTED, name) else name
+
+
+def _name(column: str, transform: str) -> str:
+    kind, _ = transforms.width(transform)
+    suffix = {"identity": "", "bucket": "_bucket", "truncate": "_trunc", "void": "_null"}.get(kind, f"_{kind}")
+    return column + suffix
+
+
+def _field_document(field: Document, columns: dict[int, Column]) -> Document:
+    try:
+        ids, transform = source_ids(field), field["transform"]
+    except KeyError as error:
+        raise InvalidSchema(f"partition field {field!r} lacks {error}; give at least source-id and transform") from None
+    if len(ids) != 1 or (ids[0] not in columns and transform != "void"):
+        raise ColumnNotFound(
+            f"partition field {field!r} is made from {ids}, which is no column of the schema; use a column's id"
+        )
+    name = field.get("name") or _name(columns[ids[0]].full_name, transform)
+    return {**field, "source-id": ids[0], "name": name}
+
+
+def _check(field: Document, before: list[Document], columns: dict[int, Column]) -> None:
+    transform, name = field["transform"], field["name"]
+    kind, _ = transforms.width(transform)
+    column = columns.get(field["source-id"])
+    if column is None:
+        return  # void of a dropped column
+    if not transforms.applies(transform, column.type):
+        raise InvalidSchema(
+            f"transform {transform} does not take column {column.full_name!r}, whose type is {column.type}"
+        )
+    above = column.parent_id
+    while above is not None:
+        parent = columns[above]
+        if isinstance(parent.type, str) or parent.type["type"] != "struct":
+            raise InvalidSchema(
+                f"column {column.full_name!r} is inside a list or a map; partition by a column that has one value a row"
+            )
+        above = parent.parent_id
+    clash = next((c for c in columns.values() if c.full_name == name), None)
+    if clash is not None and not (kind in ("identity", "void") and clash.field_id == column.field_id):
+        raise InvalidSchema(
+            f"partition field {name!r} has the name of a column; give it another name or rename the column"
+        )
+    for other in before:
+        if other["name"] == name:
+            raise InvalidSchema(f"partition field {name!r} is there twice; give each field a name of its own")
+        times = ("year", "month", "day", "hour")
+        same = other["transform"] == transform or (kind in times and other["transform"] in times)
+        if other["source-id"] == field["source-id"] and same and kind != "void":
+            raise InvalidSchema(
+                f"partition field {name!r} says of column {column.full_name!r} what {other['name']!r} says already; leave one out"
+            )
+
+
+def sort_order(sort_by: Sequence[str | Document], schema: Document, order_id: int = 0) -> Document:
+    """A sort order {"order-id", "fields"}: texts such as 'col', 'col desc', 'day(ts) asc nulls last', or documents.
+
+    Nulls come first ascending and last descending unless said otherwise, as in Iceberg. An empty order has the id 0, any
+    other one at least 1 (specification, 'Sort Orders').
+
+    Raises:
+        InvalidSchema: an unknown transform, or one that does not take the column's type.
+        ColumnNotFound: a column is not there.
+    """
+    fields = [_sort_field(each, schema) for each in sort_by]
+    return {"order-id": max(order_id, 1) if fields else 0, "fields": fields}
+
+
+def _sort_field(source: str | Document, schema: Document) -> Document:
+    if isinstance(source, str):
+        match = _SORT.fullmatch(source.strip())
+        assert match is not None or not source.strip()
+        if match is None:
+            raise InvalidSchema("a sort column is empty; write for example 'id' or 'ts desc'")
+        try:
+            transform, column = _term(source, schema)  # a column may be called 'a desc'
+            direction, nulls = "asc", None
+        except ColumnNotFound:
+            transform, column = _term(match["term"], schema)
+            direction, nulls = (match["direction"] or "asc").lower(), match["nulls"]
+    else:
+        columns = {c.field_id: c for c in types.walk(schema)}
+        found = columns.get(source_ids(source)[0])
+        if found is None:
+            raise ColumnNotFound(f"sort field {source!r} is made from no column of the schema; use a column's id")
+        transform, column, direction = source["transform"], found, source["direction"]
+        nulls = source["null-order"].removeprefix("nulls-")
+    if not transforms.applies(transform, column.type):
+        raise InvalidSchema(f"column {column.full_name!r} of type {column.type} cannot be sorted by {transform}")
+    null_order = f"nulls-{nulls.lower()}" if nulls else ("nulls-first" if direction == "asc" else "nulls-last")
+    return {"transform": transform, "source-id": column.field_id, "direction": direction, "null-order": null_order}
+
+
+# Values --------------------------------------------------------------------------------------------------------------------
+def partition_fields(schema: Document, spec: Document) -> list[tuple[int, str, str, str, str]]:
+    """(field id, name, transform, source type, result type) of each field of a spec.
+
+    A field whose column the schema no longer has is void; its type is then 'unknown' in both places.
+    """
+    columns = {c.field_id: c.type for c in types.walk(schema)} if spec["fields"] else {}
+    result = []
+    for field in spec["fields"]:
+        source = columns.get(source_ids(field)[0], "unknown")
+        text = source if isinstance(source, str) else "unknown"
+        kept = transforms.result_type(field["transform"], text)
+        result.append((field["field-id"], field["name"], field["transform"], text, kept))
+    return result
+
+
+def partition_value(transform: str, source_type: TypeDocument, value: Any) -> Any:
+    """The single-value JSON of a transform's result for a Python value or an Arrow scalar of the source type.
+
+    Raises:
+        InvalidInput: the value is none of the type. InvalidSchema: the transform does not take the type.
+    """
+    if not transforms.applies(transform, source_type) or not isinstance(source_type, str):
+        raise InvalidSchema(f"transform {transform} does not take values of {source_type}")
+    result = transforms.transform_value(transform, source_type, values.from_python(source_type, value))
+    return values.to_json(transforms.result_type(transform, source_type), result)
+
+
+def avro_value(transform: str, source_type: str, json_value: Any) -> Any:
+    """The form that a manifest holds of a partition's value in JSON.
+
+    Raises:
+        InvalidInput: the value is none of the transform's result type.
+    """
+    kept = transforms.result_type(transform, source_type)
+    return values.to_avro(kept, values.from_json(kept, json_value))
+
+
+def partition_path(schema: Document, spec: Document, partition: PartitionValues) -> str:
+    """A partition for people: 'month=1/origin=JFK', names and values URL-escaped, 'null' for null; '' if unpartitioned.
+
+    Nothing may be read back out of it: different partitions can have one path (null and the text 'null').
+
+    Raises:
+        InvalidInput: a value is none of its field's type.
+    """
+    parts = []
+    for field_id, name, transform, source, kept in partition_fields(schema, spec):
+        raw = values.from_json(kept, partition.get(field_id))
+        parts.append(f"{quote_plus(name)}={quote_plus(transforms.human(transform, source, raw))}")
+    return "/".join(parts)
