@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,30 +22,58 @@ def explaining(database: Database) -> Iterator[set[str]]:
     """Explain every statement of the block before it runs. Yields a set that fills with 'table: statement' per scan."""
     found: set[str] = set()
 
-    def explain(connection: sa.Connection, _: Any, statement: str, parameters: Any, __: Any, many: bool) -> None:
-        if not re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement):
-            return
-        one = parameters[0] if many else parameters
-        scanned = _sqlite_scans if database.is_sqlite else _postgresql_scans
+    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
+        scans = _sqlite_scans if database.is_sqlite else _postgresql_scans
         text = re.sub(r"\s+", " ", statement)
-        found.update(f"{table}: {text}" for table in scanned(connection, statement, one))
+        found.update(f"{table}: {text}" for table in scans(connection, statement, parameters))
 
-    sa.event.listen(database.engine, "before_cursor_execute", explain)
-    try:
+    with _before_each(database, note):
         yield found
+
+
+@contextmanager
+def recording_indexes(database: Database) -> Iterator[set[str]]:
+    """Yields a set that fills with the names of the indexes that the statements of the block would read."""
+    used: set[str] = set()
+
+    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
+        if database.is_sqlite:
+            used.update(re.findall(r"INDEX (\w+)", " ".join(_sqlite_steps(connection, statement, parameters))))
+        else:
+            used.update(
+                re.findall(r'"Index Name": "(\w+)"', json.dumps(_postgresql_plan(connection, statement, parameters)))
+            )
+
+    with _before_each(database, note):
+        yield used
+
+
+@contextmanager
+def _before_each(database: Database, note: Callable[[sa.Connection, str, Any], None]) -> Iterator[None]:
+    def listen(connection: sa.Connection, _: Any, statement: str, parameters: Any, __: Any, many: bool) -> None:
+        if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement):
+            note(connection, statement, parameters[0] if many else parameters)
+
+    sa.event.listen(database.engine, "before_cursor_execute", listen)
+    try:
+        yield
     finally:
-        sa.event.remove(database.engine, "before_cursor_execute", explain)
+        sa.event.remove(database.engine, "before_cursor_execute", listen)
+
+
+def _sqlite_steps(connection: sa.Connection, statement: str, parameters: Any) -> list[str]:
+    driver: Any = connection.connection.driver_connection
+    return [row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
 
 
 def _sqlite_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
-    driver: Any = connection.connection.driver_connection
-    steps = [row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     # A scan by an index reads all of it, too.
+    steps = _sqlite_steps(connection, statement, parameters)
     names = {match[1] for step in steps if (match := re.match(r"SCAN (\w+)", step))}
     return names & set(schema.metadata.tables)
 
 
-def _postgresql_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
+def _postgresql_plan(connection: sa.Connection, statement: str, parameters: Any) -> dict[str, Any]:
     driver: Any = connection.connection.driver_connection
     # With these as the last resort, one that is left means that no index serves: small tables are scanned, and joined
     # whole, because they are small.
@@ -59,7 +87,12 @@ def _postgresql_scans(connection: sa.Connection, statement: str, parameters: Any
     assert answer is not None
     # Documents come as text on these connections.
     plan = json.loads(answer[0]) if isinstance(answer[0], str) else answer[0]
-    return set(_scans(plan[0]["Plan"]))
+    root: dict[str, Any] = plan[0]["Plan"]
+    return root
+
+
+def _postgresql_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
+    return set(_scans(_postgresql_plan(connection, statement, parameters)))
 
 
 def _scans(node: dict[str, Any]) -> Iterator[str]:

@@ -284,7 +284,7 @@ def _fill(connection: sa.Connection) -> None:
                 "file_path": _path(i),
                 "partition_key": str(i % 100),
                 "file_type": "parquet" if i % 3 else "json",
-                "snapshot_id": None if i > FILES - 500 else 1,
+                "snapshot_id": None if i > FILES - 150 else 1,
                 "set_aside_reason": "truncated" if i > FILES - 50 else None,
                 "intent_id": f"i-{i}",
             }
@@ -340,3 +340,21 @@ def _fill(connection: sa.Connection) -> None:
                 sequence = f"pg_get_serial_sequence('{table.name}', '{table.autoincrement_column.name}')"
                 connection.exec_driver_sql(f"SELECT setval({sequence}, 100000)")
     assert dialect.now(connection) > info.load(connection).created_at
+
+
+@pytest.mark.parametrize(
+    ("index", "call"),
+    [
+        ("ix_table_files_pending", "files.has_pending"),
+        ("ix_table_files_pending", "files.pending"),
+        ("ix_table_files_set_aside", "files.set_aside"),
+        ("ix_table_snapshots_retained", "snapshots.retained"),
+        ("ix_retired_files_removal_pending", "retired.has_removals_pending"),
+        ("ix_pending_writes_sweep_after", "intents.to_sweep"),
+        ("ix_tables_dropped_at", "tables.dropped_before"),
+    ],
+)
+def test_few_among_many_are_found_by_an_index_of_these_alone(filled: Database, index: str, call: str) -> None:
+    with filled.engine.connect() as connection, plans.recording_indexes(filled) as used:
+        CALLS[call][0](_modules()[call.split(".")[0]], connection)
+    assert index in used
