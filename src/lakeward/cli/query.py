@@ -9,7 +9,7 @@ import typer
 
 from lakeward.cli.command import Context, command
 from lakeward.cli.progress import progress
-from lakeward.cli.render import show_rows
+from lakeward.cli.render import print_json, show_rows
 from lakeward.errors import InvalidInput
 
 READING = ("SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN")
@@ -37,11 +37,13 @@ def sql(
     """
     check_reading(statement)
     columns, rows = _ask(context, statement, limit, master)
-    more = len(rows) > limit
     # How many there are in all is not asked: it would run the query twice.
-    shown = rows[:limit]
-    show_rows("rows", shown, columns, json=context.json)
-    if more and not context.json:
+    truncated = len(rows) > limit
+    if context.json:
+        print_json({"columns": columns, "rows": rows[:limit], "truncated": truncated})
+        return
+    show_rows("rows", rows[:limit], columns, json=False)
+    if truncated:
         print(f"the first {limit:,} rows; --limit shows more")
 
 

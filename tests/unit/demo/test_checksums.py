@@ -14,7 +14,7 @@ from lakeward.demo.checksums import differences, table_sums
 
 SCHEMA = pa.schema([("i", pa.int32()), ("x", pa.float64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC"))])
 TIME = datetime(2013, 1, 1, 10, tzinfo=UTC)
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"i": 1, "x": 0.5, "s": "a", "t": TIME},
     {"i": 2, "x": None, "s": "", "t": None},
     {"i": None, "x": -0.0, "s": None, "t": TIME},

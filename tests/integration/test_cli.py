@@ -1,0 +1,168 @@
+"""The commands on a real lakehouse, from an empty folder to an audit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from lakeward.cli.main import app
+
+
+class Shell:
+    """The commands in a lakehouse of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.options = ["--registry", str(folder / "registry.db"), "--warehouse", str(folder / "warehouse")]
+
+    def run(self, *arguments: str, exit_code: int = 0) -> str:
+        done = CliRunner().invoke(app, [*arguments, *self.options])
+        assert done.exit_code == exit_code, done.output
+        return done.stdout
+
+    def json(self, *arguments: str, exit_code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", exit_code=exit_code))
+
+    def parquet(self, name: str, *ids: int) -> str:
+        path = self.folder / name
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]}), path)
+        return str(path)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def orders(shell: Shell) -> Shell:
+    """A lakehouse with shop.orders, two files of three rows in all, pending."""
+    shell.run("create", "shop.orders", "--schema", "id long, name string")
+    shell.run("append", "shop.orders", shell.parquet("a.parquet", 1, 2))
+    shell.run("append", "shop.orders", shell.parquet("b.parquet", 3))
+    return shell
+
+
+def test_an_empty_lakehouse_has_no_tables(shell: Shell) -> None:
+    assert shell.json("tables") == {"tables": [], "total": 0}
+    assert shell.run("tables") == "no tables\n"
+
+
+def test_tables_show_what_is_registered(orders: Shell) -> None:
+    [table] = orders.json("tables")["tables"]
+    assert (table["table"], table["rows"], table["files"], table["format"]) == ("shop.orders", 3, 2, "parquet")
+    assert table["bytes"] > 0 and table["snapshot_id"] is None
+    assert "shop.orders" in orders.run("tables")
+    assert orders.json("tables", "shop")["total"] == 1
+    assert orders.json("tables", "elsewhere", exit_code=1)["error"]["code"] == "namespace_not_found"
+
+
+def test_files_are_pending_until_they_are_flushed(orders: Shell) -> None:
+    assert [file["rows"] for file in orders.json("files", "shop.orders", "--pending")["files"]] == [2, 1]
+    orders.json("flush", "shop.orders")
+    assert orders.json("files", "shop.orders", "--pending")["files"] == []
+    [snapshot] = orders.json("snapshots", "shop.orders")["snapshots"]
+    assert (snapshot["added_files"], snapshot["added_rows"], snapshot["trigger"]) == (2, 3, "manual")
+    assert {file["snapshot_id"] for file in orders.json("files", "shop.orders")["files"]} == {snapshot["snapshot_id"]}
+
+
+def test_a_limit_cuts_the_list_and_says_so(orders: Shell) -> None:
+    found = orders.json("files", "shop.orders", "--limit", "1")
+    assert len(found["files"]) == 1 and found["total"] == 2
+    assert "1 of 2" in orders.run("files", "shop.orders", "--limit", "1")
+    assert len(orders.json("files", "shop.orders", "--limit", "0")["files"]) == 2
+
+
+def test_the_same_batch_is_appended_once(orders: Shell) -> None:
+    arguments = ("append", "shop.orders", orders.parquet("c.parquet", 4), "--batch", "stream", "1")
+    first, again = orders.json(*arguments), orders.json(*arguments)
+    assert (first["replayed"], again["replayed"]) == (False, True)
+    assert first["files"] == again["files"]
+    assert orders.json("tables")["tables"][0]["rows"] == 4
+
+
+def test_sync_returns_with_the_snapshot(orders: Shell) -> None:
+    done = orders.json("append", "shop.orders", orders.parquet("c.parquet", 4), "--sync")
+    assert done["snapshot_id"] is not None
+    assert done["snapshot_id"] == orders.json("tables")["tables"][0]["snapshot_id"]
+
+
+def test_a_file_that_does_not_fit_is_refused_and_nothing_is_appended(orders: Shell) -> None:
+    odd = orders.folder / "odd.parquet"
+    pq.write_table(pa.table({"id": ["text"], "name": ["x"]}), odd)
+    failed = orders.json("append", "shop.orders", orders.parquet("c.parquet", 4), str(odd), exit_code=1)
+    assert failed["error"]["code"] == "file_refused"
+    assert orders.json("tables")["tables"][0]["rows"] == 3
+
+
+def test_a_table_that_is_not_there_is_named(shell: Shell) -> None:
+    for command in ("files", "snapshots", "flush", "audit"):
+        failed = shell.json(command, "shop.nothing", exit_code=1)
+        assert failed["error"]["code"] == "table_not_found" and "shop.nothing" in failed["error"]["message"]
+
+
+def test_names_with_dots_are_typed_between_quotes(shell: Shell) -> None:
+    made = shell.json("create", '"a.b"."c d"', "--schema", "id long")
+    assert made["table"] == '"a.b".c d'
+    assert shell.json("files", made["table"])["total"] == 0
+
+
+def test_an_audit_passes_and_finds_a_file_that_is_gone(orders: Shell) -> None:
+    orders.json("audit", "shop.orders", "--checksums")
+    Path(orders.json("files", "shop.orders")["files"][0]["path"].removeprefix("file://")).unlink()
+    orders.run("audit", "shop.orders", exit_code=1)
+
+
+def test_footers_are_stored_again(orders: Shell) -> None:
+    assert orders.json("footers", "rebuild", "shop.orders")["footers"] == 2
+
+
+def test_recover_and_clean_have_nothing_to_do_in_an_orderly_lakehouse(orders: Shell) -> None:
+    for command in ("recover", "clean"):
+        found = orders.json(command)
+        assert all(not value for value in found.values())
+    assert orders.json("tables")["tables"][0]["files"] == 2
+
+
+def test_serve_answers_until_it_is_interrupted(orders: Shell) -> None:
+    command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", "--token", "word", *orders.options]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            url = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
+            with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
+                assert answer.status == 200
+            request = urllib.request.Request(
+                f"{url}/v1/namespaces/shop/tables/orders", headers={"Authorization": "Bearer word"}
+            )
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                assert json.load(answer)["metadata"]["current-snapshot-id"] > 0
+        finally:
+            server.send_signal(signal.SIGINT)
+        server.communicate(timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_sql_reads_what_is_pending(orders: Shell) -> None:
+    """In a process of its own: the command ends its Spark, and this process may have one."""
+    statement = "SELECT count(*) AS n, max(name) AS last FROM shop.orders"
+    command = [sys.executable, "-m", "lakeward.cli.main", "sql", statement, "--json", *orders.options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"columns": ["n", "last"], "rows": [{"n": 3, "last": "n3"}], "truncated": False}
+    assert done.stderr == ""
