@@ -1,0 +1,202 @@
+"""The snapshotter's flush: everything that is pending becomes one Iceberg snapshot.
+
+Objects are read and written outside of any SQL transaction; a short one at the end swaps the metadata's location. Whoever
+loses that race serves the winner's metadata, if it covers what was pending when the loser began.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from lakeward.errors import LakewardError, LeaseHeld, MetadataConflict
+from lakeward.iceberg import metadata
+from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
+from lakeward.model.files import Intent, RegisteredFile, RetiredFile
+from lakeward.model.tables import Document
+from lakeward.registry import Registry, intents, snapshots
+from lakeward.registry.snapshots import Conflict, Made, Pending
+
+log = structlog.get_logger()
+
+TRIES = 20
+HOLD_POLL_SECONDS = 0.05
+
+
+class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the metadata is now, and what this flush did: nothing, if another one had done it."""
+
+    metadata_location: str
+    snapshot_id: int | None = None  # of the snapshot that this flush made
+    files: int = 0
+    rows: int = 0
+    removed: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+
+
+# One flush of a table at a time in a process: the next one mostly finds nothing left to do.
+_locks: defaultdict[tuple[str, int], threading.Lock] = defaultdict(threading.Lock)
+
+
+def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: bool = True) -> FlushResult:
+    """Make the Iceberg metadata of a table show all that the registry says; without `files`, its schema and properties.
+
+    Args:
+        trigger: query, manual, sync, time or size; kept with the snapshot.
+
+    Raises:
+        TableNotFound: the table has been dropped.
+        LeaseHeld: somebody holds the table's pending files, and did not let go in `hold_timeout_seconds`.
+        MetadataConflict: others were quicker in all tries.
+        StorageError: an object cannot be read or written.
+    """
+    started = time.perf_counter()
+    state = snapshots.pending(registry, table_id, with_files=files)
+    if state.is_empty:
+        return _unchanged(state, started)
+    with _locks[registry.database.url.render_as_string(), table_id]:
+        first: Pending | None = None
+        for attempt in range(TRIES):
+            state = _await_release(registry, table_id, files)
+            first = first or state
+            if state.is_empty or _covered(first, state):
+                return _unchanged(state, started)
+            try:
+                made = _attempt(registry, state, trigger)
+            except Conflict as conflict:
+                log.debug("flush_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
+                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))
+                continue
+            return _result(made, started)
+    raise MetadataConflict(
+        f"{state.table.identifier}: the metadata moved on in each of {TRIES} tries to commit what is pending; try again"
+    )
+
+
+def _unchanged(state: Pending, started: float) -> FlushResult:
+    assert state.table.metadata_location is not None
+    return FlushResult(metadata_location=state.table.metadata_location, seconds=time.perf_counter() - started)
+
+
+def _result(made: Made, started: float) -> FlushResult:
+    return FlushResult(
+        metadata_location=made.metadata_location,
+        snapshot_id=None if made.snapshot is None else made.snapshot["snapshot-id"],
+        files=len(made.added),
+        rows=sum(file.row_count for file in made.added),
+        removed=len(made.removed),
+        rejected=len(made.rejected),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _await_release(registry: Registry, table_id: int, files: bool) -> Pending:
+    """What is pending, once nobody holds it: an older view is never served instead."""
+    deadline = time.monotonic() + registry.settings.hold_timeout_seconds
+    while True:
+        state = snapshots.pending(registry, table_id, with_files=files)
+        if not state.is_held or not (state.files or state.removals):
+            return state
+        if time.monotonic() >= deadline:
+            raise LeaseHeld(
+                f"{state.table.identifier}: its pending files are held by {snapshots.hold_name(state.table)!r}, and the "
+                f"wait of {registry.settings.hold_timeout_seconds} s is over; try again later"
+            )
+        time.sleep(HOLD_POLL_SECONDS)
+
+
+def _covered(first: Pending, now: Pending) -> bool:
+    """Whether all that was pending at first has been committed by somebody else: what came later need not be."""
+    if now.table.metadata_location is None or now.table.iceberg_version < first.table.version:
+        return False
+    pending_files = {file.file_id for file in now.files}
+    pending_removals = {file.retired_id for file in now.removals}
+    return pending_files.isdisjoint(file.file_id for file in first.files) and pending_removals.isdisjoint(
+        file.retired_id for file in first.removals
+    )
+
+
+def _attempt(registry: Registry, state: Pending, trigger: str) -> Made:
+    """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
+    intent = intents.open_intent(registry, state.table, "flush")
+    try:
+        made = _build(registry, state, intent)
+        snapshots.commit(registry, state.table, intent, made, trigger)
+    except BaseException:
+        _give_up(registry, intent)
+        raise
+    for file, reason in made.rejected:
+        log.error("file_set_aside", table=str(state.table.identifier), file=file.file_path, reason=reason)
+    return made
+
+
+def _give_up(registry: Registry, intent: Intent) -> None:
+    try:
+        intents.abort(registry, intent)
+    except LakewardError as error:
+        log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
+
+
+def _build(registry: Registry, state: Pending, intent: Intent) -> Made:
+    table, settings = state.table, registry.settings
+    engine = registry.engine(table.location)
+    document = _with_versions(state, None if table.metadata_location is None else engine.read(table.metadata_location))
+    document, dropped = metadata.log_metadata(document, table.metadata_location, settings.keep_metadata_files)
+    built = _snapshot(state, document, intent, engine.read, engine.write)
+    document, trimmed = metadata.trim_snapshots(built.document, settings.keep_snapshots)
+    location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
+    engine.write(location, metadata.encode(document))
+    rejected = {file.file_id for file, _ in built.rejected}
+    superseded = [("metadata", dropped_location) for dropped_location in dropped]
+    superseded += [("manifest_list", snapshot["manifest-list"]) for snapshot in trimmed]
+    superseded += [("manifest", manifest) for manifest in built.superseded]
+    return Made(
+        metadata_location=location,
+        document=document,
+        snapshot=built.snapshot,
+        added=[file for file in state.files if file.file_id not in rejected] if built.snapshot else [],
+        removed=list(state.removals) if built.snapshot else [],
+        rejected=built.rejected,
+        superseded=superseded,
+        trimmed=[snapshot["snapshot-id"] for snapshot in trimmed],
+    )
+
+
+def _with_versions(state: Pending, current: bytes | None) -> Document:
+    now_ms = int(state.now.timestamp() * 1000)
+    versions = state.versions
+    if current is None:
+        document, versions = metadata.new_metadata(state.table, versions[0], now_ms), versions[1:]
+    else:
+        document = metadata.decode(current)
+    for version in versions:
+        document = metadata.apply_version(document, version, now_ms)
+    return document
+
+
+def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, write: Write) -> Built:
+    if not state.files and not state.removals:
+        return Built(document, None, [], [], [])
+    return build_snapshot(
+        document,
+        state.files,
+        [file.file_path for file in state.removals],
+        read=read,
+        write=write,
+        prefix=intent.prefix,
+        timestamp_ms=_time_ms(state.files, state.removals, state),
+    )
+
+
+def _time_ms(files: Sequence[RegisteredFile], removals: Sequence[RetiredFile], state: Pending) -> int:
+    """The newest registration in the snapshot, never after now: an engine that pins its view when its transaction began
+    would not see a snapshot with the time of the flush."""
+    times = [file.registered_at for file in files] + [file.retired_at for file in removals]
+    return int(min(max(times), state.now).timestamp() * 1000)

@@ -1,0 +1,193 @@
+"""Snapshots as the registry keeps them: what waits for one, and the transaction that commits one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import ObjectNotFound, TableNotFound
+from lakeward.model.files import Intent, RegisteredFile, RetiredFile
+from lakeward.model.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
+from lakeward.registry import counters, leases
+from lakeward.registry.handle import Registry
+from lakeward.registry.tables import metadata_in
+from lakeward.store import dialect, files, intents, retired, snapshots, tables
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """What the Iceberg metadata of a table does not show yet, as of one moment."""
+
+    table: Table
+    now: datetime
+    is_held: bool  # somebody holds the table's pending files: none may be committed now
+    versions: list[TableMetadata]  # later than what the metadata file shows, oldest first
+    files: list[RegisteredFile]
+    removals: list[RetiredFile]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.versions or self.files or self.removals)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What a flush has written and now commits."""
+
+    metadata_location: str
+    document: Document
+    snapshot: Document | None
+    added: list[RegisteredFile]
+    removed: list[RetiredFile]
+    rejected: list[tuple[RegisteredFile, str]]
+    superseded: list[tuple[str, str]]  # (kind, location) of objects that the new metadata does not need
+    trimmed: list[int]  # ids of snapshots that have left the metadata file
+
+
+class Conflict(Exception):
+    """The table moved while the flush was made; nothing was committed."""
+
+
+def hold_name(table: Table) -> str:
+    return f"hold:{table.table_uuid}"
+
+
+def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pending:
+    """Raises TableNotFound: the table has been dropped."""
+    with registry.database.read() as connection:
+        table = tables.by_id(connection, table_id)
+        if table is None or table.dropped_at is not None:
+            raise TableNotFound(f"Table does not exist: table {table_id} was dropped")
+        is_current = table.iceberg_version == table.version and table.metadata_location is not None
+        return Pending(
+            table=table,
+            now=dialect.now(connection),
+            is_held=with_files and leases.is_held(connection, hold_name(table)),
+            versions=[] if is_current else tables.metadata_versions(connection, table_id, table.iceberg_version),
+            files=files.pending(connection, table_id) if with_files else [],
+            removals=retired.removals_pending(connection, table_id) if with_files else [],
+        )
+
+
+def commit(registry: Registry, table: Table, intent: Intent, made: Made, trigger: str) -> None:
+    """Make a flush the table's current metadata: one short transaction, or nothing.
+
+    Raises:
+        Conflict: the intent is gone, the metadata is no longer what the flush was built on, or a file has left meanwhile.
+    """
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        now = dialect.now(connection)
+        if not intents.take(connection, intent.intent_id):
+            raise Conflict(f"the intent {intent.intent_id} is gone")
+        document, snapshot = made.document, made.snapshot
+        values = {
+            "metadata_location": made.metadata_location,
+            "iceberg_version": table.version,
+            "current_snapshot_id": document.get("current-snapshot-id"),
+        }
+        if not tables.swap_metadata(connection, table.table_id, table.metadata_location, values):
+            raise Conflict("another flush was quicker")
+        if snapshot is not None:
+            _commit_snapshot(connection, table, made, snapshot, trigger, now)
+        _set_aside(connection, table, made.rejected, now)
+        _supersede(connection, registry, table, made, now)
+
+
+def _commit_snapshot(
+    connection: sa.Connection, table: Table, made: Made, snapshot: Document, trigger: str, now: datetime
+) -> None:
+    snapshot_id, sequence = snapshot["snapshot-id"], snapshot["sequence-number"]
+    ids = [file.file_id for file in made.added]
+    if ids and files.mark_committed(connection, table.table_id, ids, snapshot_id, sequence) != len(ids):
+        raise Conflict("a pending file has left meanwhile")
+    gone = [file.retired_id for file in made.removed]
+    if gone and retired.mark_removed(connection, gone, snapshot_id, sequence) != len(gone):
+        raise Conflict("a removal was committed meanwhile")
+    row = TableSnapshot(
+        table_id=table.table_id,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=snapshot.get("parent-snapshot-id"),
+        sequence_number=sequence,
+        timestamp_ms=snapshot["timestamp-ms"],
+        operation=snapshot["summary"]["operation"],
+        summary=snapshot["summary"],
+        manifest_list=snapshot["manifest-list"],
+        schema_id=snapshot["schema-id"],
+        metadata_location=made.metadata_location,
+        trigger=trigger,
+        created_at=now,
+    )
+    snapshots.insert(connection, row)
+
+
+def _set_aside(
+    connection: sa.Connection, table: Table, rejected: Sequence[tuple[RegisteredFile, str]], now: datetime
+) -> None:
+    if not rejected:
+        return
+    for file, reason in rejected:
+        if files.mark_set_aside(connection, file.file_id, reason) != 1:
+            raise Conflict("a pending file has left meanwhile")
+    current = tables.by_id(connection, table.table_id)
+    assert current is not None
+    schema = metadata_in(connection, current).schema
+    counters.remove(connection, table.table_id, schema, [file for file, _ in rejected], now)
+
+
+def _supersede(connection: sa.Connection, registry: Registry, table: Table, made: Made, now: datetime) -> None:
+    """Objects that the new metadata does not need go to quarantine; older snapshots may still need the manifests."""
+    if made.trimmed:
+        snapshots.mark_expired(connection, table.table_id, now, made.trimmed)
+    expires_at = now + timedelta(seconds=registry.settings.metadata_quarantine_seconds)
+    sequence = None if made.snapshot is None else made.snapshot["sequence-number"]
+    rows: list[dict[str, Any]] = [
+        {
+            "table_id": table.table_id,
+            "file_path": location,
+            "file_size": 0,
+            "kind": kind,
+            "reason": "superseded",
+            "retired_at": now,
+            "expires_at": expires_at,
+            "removed_sequence": sequence if kind == "manifest" else None,
+        }
+        for kind, location in made.superseded
+    ]
+    if rows:
+        retired.insert(connection, rows)
+
+
+# Looking ---------------------------------------------------------------------------------------------------------------
+def list_files(registry: Registry, table: Table, *, set_aside: bool = False) -> list[RegisteredFile]:
+    """The live files by id; with `set_aside`, those that could not become part of a snapshot."""
+    with registry.database.read() as connection:
+        return (files.set_aside if set_aside else files.live)(connection, table.table_id)
+
+
+def count_pending(registry: Registry, table: Table) -> int:
+    with registry.database.read() as connection:
+        return files.count_pending(connection, table.table_id)
+
+
+def list_snapshots(registry: Registry, table: Table) -> list[TableSnapshot]:
+    """The retained snapshots, oldest first."""
+    with registry.database.read() as connection:
+        return snapshots.retained(connection, table.table_id)
+
+
+def load_snapshot(registry: Registry, table: Table, snapshot_id: int) -> Snapshot:
+    """Raises ObjectNotFound."""
+    with registry.database.read() as connection:
+        found = snapshots.load(connection, table.table_id, snapshot_id)
+    if found is None:
+        raise ObjectNotFound(f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots` lists them")
+    return Snapshot(
+        snapshot_id=found.snapshot_id,
+        timestamp_ms=found.timestamp_ms,
+        manifest_list=found.manifest_list,
+        summary=found.summary,
+        schema_id=found.schema_id,
+    )
