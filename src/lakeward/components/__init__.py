@@ -1,1 +1,1 @@
-"""What looks after the tables. Components never call each other: what one tells another is a registry row."""
+"""What looks after the tables: flush, recovery, clean-up, audit."""

@@ -11,8 +11,8 @@ from lakeward.model.files import DataFile
 from lakeward.pipeline import splitting, statistics
 from lakeward.pipeline.conform import conform
 from lakeward.pipeline.file_writer import HashingOutput, Part, checksum_of, partition_sources, write_files
-from lakeward.pipeline.footers import encode_footer
 from lakeward.pipeline.target import WriteTarget
+from lakeward.storage.parquet_footers import encode_footer
 
 __all__ = ["conform", "write_arrow"]
 

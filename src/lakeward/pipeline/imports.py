@@ -19,11 +19,11 @@ from lakeward.pipeline import json_lines, parquet_check, splitting, statistics
 from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.conform import Wanted, run, write_defaults
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
-from lakeward.pipeline.footers import encode_footer
 from lakeward.pipeline.parquet_check import ParquetSource
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import CHUNK_SIZE, StorageEngine, engine_for, engine_name
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
+from lakeward.storage.parquet_footers import encode_footer
 
 _PARQUET_MAGIC = (b"PAR1", b"PARE")
 _JSON_ENDINGS = (".json", ".jsonl", ".ndjson")

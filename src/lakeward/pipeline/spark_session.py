@@ -17,6 +17,16 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 _SQL = "spark.sql."
 
+# What the catalog for writers has beside the one for readers.
+_WRITING = {
+    f"header.{PENDING_HEADER}": "skip",
+    # Hadoop's local file system writes a checksum file beside each file, which no one would ever delete. Its instances are
+    # cached by scheme alone, so the cache must go for this one to be taken. Iceberg's scans cannot work with it: they ask
+    # for its scheme, which it does not say.
+    "hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "hadoop.fs.file.impl.disable.cache": "true",
+}
+
 
 def ingest_catalog(catalog: str) -> str:
     """The name of the catalog that loads tables without committing what is pending: for writers, which do not read."""
@@ -48,7 +58,7 @@ def spark_conf(
         "spark.sql.defaultCatalog": catalog,
         **_rest_catalog(catalog, url, token, s3),
         **_rest_catalog(ingest_catalog(catalog), url, token, s3),
-        f"spark.sql.catalog.{ingest_catalog(catalog)}.header.{PENDING_HEADER}": "skip",
+        **{f"spark.sql.catalog.{ingest_catalog(catalog)}.{key}": value for key, value in _WRITING.items()},
         stage: "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     }
     if s3 is not None:
@@ -63,10 +73,6 @@ def _rest_catalog(name: str, url: str, token: str | None, s3: Mapping[str, Any] 
         "uri": url,
         # A cached table would show another writer's old snapshot.
         "cache-enabled": "false",
-        # Hadoop's local file system writes a checksum file beside each file, which no one would ever delete. Its instances
-        # are cached by scheme alone, so the cache must go for this one to be taken.
-        "hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "hadoop.fs.file.impl.disable.cache": "true",
     }
     if token is not None:
         options["token"] = token

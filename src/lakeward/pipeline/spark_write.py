@@ -29,11 +29,11 @@ from lakeward.errors import (
 from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
-from lakeward.pipeline.footers import encode_footer
 from lakeward.pipeline.spark_columns import matched_columns
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
+from lakeward.storage.parquet_footers import encode_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -56,6 +56,11 @@ def in_partition(connection: sa.Connection, table_id: int, spec_id: int, partiti
     return records(RegisteredFile, connection.execute(query))
 
 
+def by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> list[RegisteredFile]:
+    query = _SELECT.where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
+    return records(RegisteredFile, connection.execute(query))
+
+
 def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[RegisteredFile]:
     return records(RegisteredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
 

@@ -29,3 +29,7 @@ def replace(connection: sa.Connection, path: str, metadata: bytes | None, size: 
 
 def delete(connection: sa.Connection, paths: Iterable[str]) -> int:
     return connection.execute(partition_metadata.delete().where(in_texts(connection, _c.file_path, paths))).rowcount
+
+
+def delete_of_table(connection: sa.Connection, table_id: int) -> int:
+    return connection.execute(partition_metadata.delete().where(_c.table_id == table_id)).rowcount

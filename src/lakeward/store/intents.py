@@ -56,8 +56,9 @@ def recover_of_table(connection: sa.Connection, table_id: int, now: datetime, sw
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
 
 
-def to_sweep(connection: sa.Connection, now: datetime, limit: int) -> list[Intent]:
-    query = _SELECT.where(_c.sweep_after < now).order_by(_c.sweep_after).limit(limit)
+def to_sweep(connection: sa.Connection, now: datetime) -> list[Intent]:
+    """Recovered intents whose prefix is due for its last sweep."""
+    query = _SELECT.where(_c.sweep_after <= now).order_by(_c.sweep_after)
     return records(Intent, connection.execute(query))
 
 
@@ -65,8 +66,15 @@ def any_of_table(connection: sa.Connection, table_id: int) -> bool:
     return connection.execute(sa.select(_c.intent_id).where(_c.table_id == table_id).limit(1)).first() is not None
 
 
-def delete(connection: sa.Connection, intent_id: str) -> None:
-    connection.execute(pending_writes.delete().where(_c.intent_id == intent_id))
+def sweep_at(connection: sa.Connection, intent_id: str, time: datetime) -> None:
+    """When a recovered intent's prefix is due for its next sweep."""
+    connection.execute(pending_writes.update().where(_c.intent_id == intent_id).values(sweep_after=time))
+
+
+def forget(connection: sa.Connection, intent_id: str, recovered_before: datetime) -> bool:
+    """Delete an intent that was recovered before a time. False if it was later."""
+    change = pending_writes.delete().where(_c.intent_id == intent_id, _c.recovered_at <= recovered_before)
+    return connection.execute(change).rowcount == 1
 
 
 def any_of_owner(connection: sa.Connection, owner: str) -> bool:

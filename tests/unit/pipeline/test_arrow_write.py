@@ -20,8 +20,8 @@ from lakeward.iceberg import schemas
 from lakeward.model.files import DataFile, partition_key
 from lakeward.pipeline import file_writer, statistics
 from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.footers import decode_footer
 from lakeward.pipeline.target import WriteTarget
+from lakeward.storage.parquet_footers import decode_footer
 from tests.unit.pipeline.targets import schema_of, target_for
 
 D = Decimal

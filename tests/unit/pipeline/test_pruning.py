@@ -22,9 +22,9 @@ from lakeward.pipeline import file_writer
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.conform import conform
 from lakeward.pipeline.filters import Filter, bind_filter, parse_filter
-from lakeward.pipeline.footers import decode_footer
 from lakeward.pipeline.pruning import Pruner, may_match, row_groups
 from lakeward.pipeline.target import WriteTarget
+from lakeward.storage.parquet_footers import decode_footer
 from tests.unit.pipeline.targets import schema_of, spec_of, target_for
 
 

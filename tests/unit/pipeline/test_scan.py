@@ -22,10 +22,10 @@ from lakeward.model.files import DataFile, RegisteredFile, partition_key
 from lakeward.model.tables import Document
 from lakeward.pipeline import file_writer, scan
 from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.footers import decode_footer
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.scan import scan_files
 from lakeward.pipeline.target import WriteTarget
+from lakeward.storage.parquet_footers import decode_footer
 from tests.unit.pipeline.targets import NOW, schema_of, target_for
 
 

@@ -181,7 +181,7 @@ def test_columns_are_found_by_field_id_not_by_name_or_place() -> None:
 
 
 def test_a_footer_is_read_back_as_it_was(tmp_path: Path) -> None:
-    from lakeward.pipeline.footers import decode_footer, encode_footer
+    from lakeward.storage.parquet_footers import decode_footer, encode_footer
 
     footer = written(schema_of({"a": "long", "b": "list<string>"}), {"a": [1, 2], "b": [["x"], None]}, row_group_size=1)
     assert decode_footer(encode_footer(footer)).equals(footer)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeward.errors import FileRefused
+from lakeward.errors import FileRefused, StorageError
+from lakeward.storage.engine import StorageEngine
 
 
 def encode_footer(metadata: pq.FileMetaData) -> bytes:
@@ -26,3 +27,17 @@ def decode_footer(footer: bytes) -> pq.FileMetaData:
         return pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowException, OSError) as error:
         raise FileRefused("unreadable", f"a stored footer of {len(footer)} bytes cannot be decoded: {error}") from error
+
+
+def read_footer(engine: StorageEngine, location: str) -> pq.FileMetaData:
+    """The footer in the object itself.
+
+    Raises:
+        ObjectNotFound: the object is gone.
+        StorageError: it cannot be read, or is no Parquet file.
+    """
+    with engine.open_input(location) as source:
+        try:
+            return pq.read_metadata(source)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(f"{location} has no footer that can be read: {error}; restore the object") from error

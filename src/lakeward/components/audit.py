@@ -1,0 +1,185 @@
+"""The audit: what the registry says of a table, against the files themselves. It reports, and deletes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from lakeward.errors import LakewardError, ObjectNotFound
+from lakeward.iceberg import manifests, metadata
+from lakeward.model.files import RegisteredFile
+from lakeward.model.tables import Table, TableStats
+from lakeward.registry import Registry
+from lakeward.storage.engine import StorageEngine, compute_checksum
+from lakeward.storage.parquet_footers import read_footer
+from lakeward.store import files, intents, retired, stats, tables
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One disagreement. `kind`: counter, statistics, missing, size, rows, checksum, unreadable, unreferenced."""
+
+    kind: str
+    what: str  # a file's location, or a counter's name
+    detail: str
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """Unreferenced objects are findings, but nothing is wrong with the table because of them."""
+
+    table: str
+    files: int
+    rows: int
+    bytes: int
+    checksums_verified: int
+    checksums_filled: int
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.kind != "unreferenced" for finding in self.findings)
+
+
+class _Registered(msgspec.Struct, frozen=True):
+    table: Table
+    live: list[RegisteredFile]
+    set_aside: list[RegisteredFile]
+    stats: list[TableStats]
+    known: set[str]  # locations that a row of the registry names
+    prefixes: list[str]  # of writes that are under way
+
+
+def audit(registry: Registry, table: Table, *, checksums: bool = False) -> AuditReport:
+    """Compare counters with the rows of files, and these with the objects: that they are there, their sizes and row counts.
+
+    Args:
+        checksums: read every byte: checksums that are there are verified, and those that are missing are filled in.
+
+    Raises:
+        StorageError: the storage does not answer.
+    """
+    seen = _registered(registry, table)
+    engine = registry.engine(table.location)
+    findings = list(_counter_findings(seen))
+    verified = filled = 0
+    for file in [*seen.live, *seen.set_aside]:
+        findings += _file_findings(engine, file)
+        if checksums:
+            finding, was_filled = _check_checksum(registry, engine, file)
+            findings += finding
+            filled += was_filled
+            verified += not was_filled and not finding
+    findings += _unreferenced(engine, seen)
+    return AuditReport(
+        table=str(table.identifier),
+        files=len(seen.live),
+        rows=sum(file.row_count for file in seen.live),
+        bytes=sum(file.file_size for file in seen.live),
+        checksums_verified=verified,
+        checksums_filled=filled,
+        findings=findings,
+    )
+
+
+def _registered(registry: Registry, table: Table) -> _Registered:
+    with registry.database.read() as connection:
+        current = tables.by_id(connection, table.table_id)
+        assert current is not None
+        live = files.live(connection, table.table_id)
+        aside = files.set_aside(connection, table.table_id)
+        quarantine = retired.of_table(connection, table.table_id)
+        return _Registered(
+            table=current,
+            live=live,
+            set_aside=aside,
+            stats=stats.of_table(connection, table.table_id),
+            known={f.file_path for f in [*live, *aside]} | {f.file_path for f in quarantine},
+            prefixes=[intent.prefix for intent in intents.of_table(connection, table.table_id)],
+        )
+
+
+# Counters -------------------------------------------------------------------------------------------------------------------
+def _counter_findings(seen: _Registered) -> Iterator[Finding]:
+    rows: Counter[str] = Counter()
+    for file in seen.live:
+        landing = "landing_" if file.file_type == "json" else ""
+        rows[f"{landing}row_count"] += file.row_count
+        rows[f"{landing}file_count"] += 1
+        rows["landing_size" if landing else "total_size"] += file.file_size
+    names = ("row_count", "file_count", "total_size", "landing_row_count", "landing_file_count", "landing_size")
+    for name in names:
+        if getattr(seen.table, name) != rows[name]:
+            yield Finding(
+                "counter", f"tables.{name}", f"says {getattr(seen.table, name)}, the files' rows {rows[name]}"
+            )
+    by_partition: dict[tuple[int, str, str], Counter[str]] = {}
+    for file in seen.live:
+        key = file.spec_id, file.partition_key, file.file_type
+        counts = {"row_count": file.row_count, "file_count": 1, "total_size": file.file_size}
+        by_partition.setdefault(key, Counter()).update(counts)
+    said = {(s.spec_id, s.partition_key, s.file_type): s for s in seen.stats}
+    for key in by_partition.keys() | said.keys():
+        found, stat = by_partition.get(key, Counter()), said.get(key)
+        for name in ("row_count", "file_count", "total_size"):
+            value = 0 if stat is None else getattr(stat, name)
+            if value != found[name]:
+                yield Finding(
+                    "statistics", f"table_stats {key[1]} {name}", f"says {value}, the files' rows {found[name]}"
+                )
+
+
+# Files ----------------------------------------------------------------------------------------------------------------------
+def _file_findings(engine: StorageEngine, file: RegisteredFile) -> Iterator[Finding]:
+    try:
+        size = engine.size(file.file_path)
+    except ObjectNotFound:
+        yield Finding("missing", file.file_path, "the object is not there")
+        return
+    if size != file.file_size:
+        yield Finding("size", file.file_path, f"has {size} bytes, registered were {file.file_size}")
+    if file.file_type != "parquet":
+        return
+    try:
+        rows = read_footer(engine, file.file_path).num_rows
+    except LakewardError as error:
+        yield Finding("unreadable", file.file_path, str(error))
+        return
+    if rows != file.row_count:
+        yield Finding("rows", file.file_path, f"has {rows} rows, registered were {file.row_count}")
+
+
+def _check_checksum(registry: Registry, engine: StorageEngine, file: RegisteredFile) -> tuple[list[Finding], bool]:
+    """(what is wrong, whether the checksum was missing and is now filled in)."""
+    algorithm = "sha256" if file.checksum is None else file.checksum.partition(":")[0]
+    try:
+        found = compute_checksum(engine, file.file_path, algorithm)
+    except ObjectNotFound:
+        return [], False  # reported as missing already
+    if file.checksum is None:
+        with registry.database.transaction() as connection:
+            files.set_checksum(connection, file.file_id, found)
+        return [], True
+    if found != file.checksum:
+        return [Finding("checksum", file.file_path, f"is {found}, registered was {file.checksum}")], False
+    return [], False
+
+
+# Objects that nothing names -------------------------------------------------------------------------------------------------
+def _unreferenced(engine: StorageEngine, seen: _Registered) -> Iterator[Finding]:
+    referenced = seen.known | _of_metadata(engine, seen.table)
+    for info in engine.list(seen.table.location + "/"):
+        if info.location not in referenced and not any(info.location.startswith(prefix) for prefix in seen.prefixes):
+            yield Finding("unreferenced", info.location, f"{info.size} bytes that no row and no metadata file names")
+
+
+def _of_metadata(engine: StorageEngine, table: Table) -> set[str]:
+    """Everything that the current metadata file reaches."""
+    if table.metadata_location is None:
+        return set()
+    document = metadata.decode(engine.read(table.metadata_location))
+    found = {table.metadata_location, *(entry["metadata-file"] for entry in document.get("metadata-log", ()))}
+    for snapshot in document.get("snapshots", ()):
+        found.add(snapshot["manifest-list"])
+        found |= {row["manifest_path"] for row in manifests.read_manifest_list(engine.read(snapshot["manifest-list"]))}
+    return found

@@ -1,0 +1,248 @@
+"""Files leave a table: to quarantine, where they wait until nobody can need them, and then for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import FileRefused, IntentLost, InvalidInput, LakewardError
+from lakeward.iceberg.partitions import partition_fields, partition_value
+from lakeward.model.files import (
+    AppendResult,
+    DataFile,
+    Intent,
+    PartitionValues,
+    RegisteredFile,
+    RetiredFile,
+    partition_key,
+)
+from lakeward.model.tables import Document, Table
+from lakeward.registry import counters, intents, leases, registration
+from lakeward.registry.handle import Registry
+from lakeward.registry.tables import metadata_in
+from lakeward.store import dialect, files, footers, retired, stats
+from lakeward.store import intents as intent_store
+
+BATCH = 1_000  # files whose quarantine ends in one transaction
+LEASE_SECONDS = 30.0
+
+
+def retire(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    leaving: Sequence[RegisteredFile],
+    reason: str,
+    now: datetime,
+) -> int:
+    """Take files out of a table, in the caller's transaction, which holds the table's lock. Their footers stay with them.
+
+    Returns how many left; one that had left already is passed over.
+    """
+    if not leaving:
+        return 0
+    present = {file.file_id for file in files.by_ids(connection, table.table_id, [f.file_id for f in leaving])}
+    gone = [file for file in leaving if file.file_id in present]
+    files.delete(connection, table.table_id, [file.file_id for file in gone])
+    expires_at = now + timedelta(seconds=registry.settings.quarantine_seconds)
+    rows = [_retired_row(file, reason, now, expires_at) for file in gone]
+    if rows:
+        retired.insert(connection, rows)
+        counted = [file for file in gone if file.set_aside_reason is None]
+        counters.remove(connection, table.table_id, metadata_in(connection, table).schema, counted, now)
+    return len(gone)
+
+
+def _retired_row(file: RegisteredFile, reason: str, now: datetime, expires_at: datetime) -> Mapping[str, Any]:
+    return {
+        "table_id": file.table_id,
+        "file_path": file.file_path,
+        "file_size": file.file_size,
+        "kind": "data",
+        "reason": reason,
+        "retired_at": now,
+        "expires_at": expires_at,
+        "sequence_number": file.sequence_number,
+        "snapshot_id": file.snapshot_id,
+        "record": msgspec.to_builtins(file, builtin_types=(datetime,)),
+    }
+
+
+# Partitions ---------------------------------------------------------------------------------------------------------------
+def partition_values(schema: Document, spec: Document, named: Mapping[str, Any]) -> PartitionValues:
+    """{'month': 1} -> {1000: 1}: a value for each partition field, given as the column's value before the transform.
+
+    Raises:
+        InvalidInput: a field is missing or unknown, or a value is none of its type.
+    """
+    fields = partition_fields(schema, spec)
+    names = [name for _, name, _, _, _ in fields]
+    if not fields:
+        raise InvalidInput("the table is not partitioned; append to it, or retire its files")
+    if set(named) != set(names):
+        raise InvalidInput(f"partition {dict(named)!r} must name exactly {', '.join(names)}")
+    return {
+        field_id: None if named[name] is None else partition_value(transform, source, named[name])
+        for field_id, name, transform, source, _ in fields
+    }
+
+
+def partition_lease(table: Table, spec_id: int, key: str) -> str:
+    return f"partition:{table.table_uuid}:{spec_id}:{key}"
+
+
+def replace_partition(
+    registry: Registry, table: Table, partition: Mapping[str, Any], make: Callable[[Intent], Sequence[DataFile]]
+) -> AppendResult:
+    """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
+
+    Two replacements of one partition wait for each other; appends go on, and stay in the partition if they were registered
+    after the replacement.
+
+    Raises:
+        FileRefused: a new file is of another partition.
+        InvalidInput: the partition is none of the table's.
+        LeaseHeld: another replacement of the partition took too long.
+    """
+    with registry.database.read() as connection:
+        metadata = metadata_in(connection, table)
+    key = partition_key(partition_values(metadata.schema, metadata.partition_by, partition))
+    name = partition_lease(table, metadata.spec_id, key)
+    with leases.held(registry, name, seconds=LEASE_SECONDS, wait=LEASE_SECONDS) as lease:
+        intent = intents.open_intent(registry, table)
+        try:
+            new = make(intent)
+            for file in new:
+                if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
+                    raise FileRefused(
+                        "wrong_partition", f"rows of partition {file.partition_path} are not of {dict(partition)!r}"
+                    )
+            return _replace(registry, table, metadata.spec_id, key, intent, new, lease)
+        except BaseException:
+            _give_up(registry, intent)
+            raise
+
+
+def _give_up(registry: Registry, intent: Intent) -> None:
+    try:
+        intents.abort(registry, intent)
+    except LakewardError:  # recovery will take it; the first error stays the error
+        return
+
+
+def _replace(
+    registry: Registry,
+    table: Table,
+    spec_id: int,
+    key: str,
+    intent: Intent,
+    new: Sequence[DataFile],
+    lease: leases.Lease,
+) -> AppendResult:
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        leases.check(connection, lease)
+        if not intent_store.take(connection, intent.intent_id):
+            raise IntentLost(
+                f"the write {intent.intent_id} of {table.identifier} is gone; nothing was replaced: write again"
+            )
+        now = dialect.now(connection)
+        old = files.in_partition(connection, table.table_id, spec_id, key)
+        retire(connection, registry, table, old, "partition replaced", now)
+        registration.insert_files(connection, registry, table, new, intent.intent_id, now)
+    return AppendResult(
+        table_uuid=table.table_uuid,
+        rows=sum(file.row_count for file in new),
+        files=[file.path for file in new],
+        bytes=sum(file.size for file in new),
+    )
+
+
+def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any]]) -> int:
+    """Take whole partitions (of the current spec) out of a table, in one transaction; how many files left.
+
+    Raises:
+        InvalidInput: a partition is none of the table's.
+    """
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        metadata = metadata_in(connection, table)
+        leaving = [
+            file
+            for named in partitions
+            for file in files.in_partition(
+                connection,
+                table.table_id,
+                metadata.spec_id,
+                partition_key(partition_values(metadata.schema, metadata.partition_by, named)),
+            )
+        ]
+        return retire(connection, registry, table, leaving, "partition retired", dialect.now(connection))
+
+
+def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) -> int:
+    """Take out the partitions whose newest file was registered longer ago than `age`; how many files left."""
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        now = dialect.now(connection)
+        leaving: list[RegisteredFile] = []
+        for spec_id, key in dict.fromkeys(
+            (s.spec_id, s.partition_key) for s in stats.of_table(connection, table.table_id)
+        ):
+            members = files.in_partition(connection, table.table_id, spec_id, key)
+            if members and max(file.registered_at for file in members) < now - age:
+                leaving += members
+        return retire(connection, registry, table, leaving, f"partition older than {age}", now)
+
+
+# The end of the quarantine ------------------------------------------------------------------------------------------------
+class Ended(msgspec.Struct, frozen=True):
+    """What the end of quarantine took. Sizes in bytes."""
+
+    files: int = 0
+    footers: int = 0
+    bytes: int = 0
+    failed: list[str] = []  # locations that could not be deleted; they are tried again at the next call
+
+
+def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
+    """Delete the files whose time has passed and that no retained snapshot reaches.
+
+    One transaction marks a batch and deletes its footers, then the objects go, then the rows: a death in between leaves
+    marked rows, which the next call takes up.
+    """
+    total = Ended()
+    failed: set[int] = set()
+    while True:
+        with registry.database.transaction() as connection:
+            now = dialect.now(connection)
+            found = retired.ended(connection, now, BATCH + len(failed), table_id)
+            batch = [file for file in found if file.retired_id not in failed]
+            if not batch:
+                return total
+            retired.mark_ended(connection, [file.retired_id for file in batch], now)
+            gone = footers.delete(connection, [file.file_path for file in batch if file.kind == "data"])
+        deleted, kept = _delete_objects(registry, batch)
+        failed |= {file.retired_id for file in batch if file.file_path in kept}
+        with registry.database.transaction() as connection:
+            retired.delete(connection, [file.retired_id for file in deleted])
+        total = Ended(
+            files=total.files + len(deleted),
+            footers=total.footers + gone,
+            bytes=total.bytes + sum(file.file_size for file in deleted),
+            failed=[*total.failed, *sorted(kept)],
+        )
+
+
+def _delete_objects(registry: Registry, batch: Sequence[RetiredFile]) -> tuple[list[RetiredFile], set[str]]:
+    """(files that are gone, locations that are not)."""
+    engine = registry.engine(batch[0].file_path)
+    kept = {
+        failure.location
+        for failure in engine.delete([file.file_path for file in batch], below=registry.warehouse.location)
+    }
+    return [file for file in batch if file.file_path not in kept], kept
