@@ -62,7 +62,10 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Se
         table.add_row(*(Text(text) for text in row))  # as text: names may hold what rich takes for markup
     # What does not go to a terminal must not be wrapped at a width that nobody sees.
     width = None if sys.stdout.isatty() else 10_000
-    Console(file=sys.stdout, highlight=False, width=width).print(table)
+    console = Console(file=sys.stdout, highlight=False, width=width)
+    with console.capture() as captured:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def cell(value: Any, column: str = "") -> str:

@@ -48,3 +48,9 @@ def test_amazons_own_store_gets_neither() -> None:
     conf = spark_conf("http://127.0.0.1:8181", None, s3={"region": "eu-west-1"}, jars=False)
     assert "spark.sql.catalog.lakeward.s3.path-style-access" not in conf
     assert conf["spark.sql.catalog.lakeward.client.region"] == "eu-west-1"
+
+
+def test_only_writers_get_the_file_system_that_leaves_no_checksum_files_for_scans_cannot_use_it() -> None:
+    conf = spark_conf("http://127.0.0.1:8181", None, jars=False)
+    assert conf["spark.sql.catalog.lakeward_ingest.hadoop.fs.file.impl"].endswith("RawLocalFileSystem")
+    assert "spark.sql.catalog.lakeward.hadoop.fs.file.impl" not in conf
