@@ -103,6 +103,7 @@ CALLS: dict[str, list[Call]] = {
     "intents.take": [lambda m, c: m.take(c, "i-1")],
     "intents.to_sweep": [lambda m, c: m.to_sweep(c, NOW)],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
+    "leases.look": [lambda m, c: m.look(c, "l1")],
     "leases.load": [lambda m, c: m.load(c, "l1")],
     "leases.release": [lambda m, c: m.release(c, "l1", 1, NOW)],
     "leases.renew": [lambda m, c: m.renew(c, "l1", 1, NOW, LATER)],

@@ -127,7 +127,7 @@ def _attempt(registry: Registry, state: Pending, trigger: str) -> Made:
     """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
     intent = intents.open_intent(registry, state.table, "flush")
     try:
-        made = _build(registry, state, intent)
+        made = build(registry, state, intent)
         snapshots.commit(registry, state.table, intent, made, trigger)
     except BaseException:
         _give_up(registry, intent)
@@ -144,7 +144,8 @@ def _give_up(registry: Registry, intent: Intent) -> None:
         log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
 
 
-def _build(registry: Registry, state: Pending, intent: Intent) -> Made:
+def build(registry: Registry, state: Pending, intent: Intent) -> Made:
+    """Write the objects of a flush below the intent's prefix; nothing is committed yet."""
     table, settings = state.table, registry.settings
     engine = registry.engine(table.location)
     document = _with_versions(state, None if table.metadata_location is None else engine.read(table.metadata_location))

@@ -82,7 +82,7 @@ def check(connection: sa.Connection, lease: Lease) -> None:
 
 
 def is_held(connection: sa.Connection, name: str) -> bool:
-    found = leases.load(connection, name)
+    found = leases.look(connection, name)
     return found is not None and bool(found.expires_at > dialect.now(connection))
 
 

@@ -10,11 +10,17 @@ from lakeward.store.schema import leases
 _c = leases.c
 
 
+_SELECT = sa.select(_c.name, _c.owner, _c.fence, _c.expires_at)
+
+
+def look(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | None:
+    """(name, owner, fence, expires_at), in a reading transaction too."""
+    return connection.execute(_SELECT.where(_c.name == name)).one_or_none()
+
+
 def load(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | None:
-    """(name, owner, fence, expires_at), locked until the transaction ends."""
-    return connection.execute(
-        sa.select(_c.name, _c.owner, _c.fence, _c.expires_at).where(_c.name == name).with_for_update()
-    ).one_or_none()
+    """As `look`, locked until the transaction ends."""
+    return connection.execute(_SELECT.where(_c.name == name).with_for_update()).one_or_none()
 
 
 def insert(connection: sa.Connection, name: str, owner: str, expires_at: datetime) -> bool:

@@ -1,0 +1,85 @@
+"""kill -9 at each step of a write and of a flush: all or nothing, nothing left over, counters exact."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lakeward import Lake
+from tests.faults.steps import FLUSH_STEPS, NAME, WRITE_STEPS
+from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_step(registry_url: str, folder: Path, step: str) -> None:
+    command = [sys.executable, "-m", "tests.faults.steps", registry_url, str(folder / "warehouse"), step]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def recovered(lake: Lake) -> None:
+    """Recovery after the dead process's lease (of one second) has run out, and the sweep after it."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        lake.recover()
+        with lake.registry.database.read() as connection:
+            if connection.exec_driver_sql("SELECT count(*) FROM pending_writes").scalar_one() == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("an intent is left")
+
+
+@pytest.mark.parametrize("step", WRITE_STEPS)
+def test_a_write_that_is_killed_happens_whole_or_not_at_all(registry_url: str, tmp_path: Path, step: str) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        table = make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, ROWS)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        expected = 2 * len(ROWS) if step == "registered" else len(ROWS)
+        assert lake.table(NAME).row_count == expected
+        assert lake.scan(NAME).read_all().num_rows == expected
+        assert_nothing_left_over(lake, NAME)
+        assert len(objects(lake, table)) == lake.table(NAME).file_count
+
+
+@pytest.mark.parametrize("step", FLUSH_STEPS)
+def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(registry_url: str, tmp_path: Path, step: str) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, ROWS)
+        lake.flush(NAME)
+        lake.append(NAME, ROWS)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        assert_nothing_left_over(lake, NAME)
+        assert len(lake.snapshots(NAME)) == (2 if step == "flushed" else 1)
+        lake.flush(NAME)
+        assert lake.snapshots(NAME)[-1].summary["total-records"] == str(2 * len(ROWS))
+        assert lake.table(NAME).row_count == 2 * len(ROWS)
+        assert_nothing_left_over(lake, NAME)
+
+
+def test_a_writer_that_lives_longer_than_its_lease_keeps_its_files(registry_url: str, tmp_path: Path) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME)
+        command = [sys.executable, "-m", "tests.faults.steps", registry_url, str(tmp_path / "warehouse"), "live"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            assert writer.stdout.readline() == "written\n"
+            for _ in range(12):  # three leases long
+                assert lake.recover().intents == 0
+                assert lake.clean().temporary == 0
+                time.sleep(0.25)
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+            assert writer.wait(timeout=60) == 0
+        assert lake.table(NAME).row_count == len(ROWS)
+        assert_nothing_left_over(lake, NAME)

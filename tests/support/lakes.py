@@ -1,0 +1,34 @@
+"""Lakes for tests: small, on either database, with a folder of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lakeward
+from lakeward import Lake
+from lakeward.model.tables import Table
+
+ROWS = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
+SCHEMA = {"id": "long", "name": "string"}
+
+
+def open_lake(registry_url: str, folder: Path, **settings: Any) -> Lake:
+    """A lake whose clean-up waits for nothing, unless the settings say otherwise."""
+    defaults = {"quarantine_seconds": 0, "metadata_quarantine_seconds": 0, "sweep_after_seconds": 0}
+    return lakeward.connect(registry_url, folder / "warehouse", **{**defaults, **settings})
+
+
+def make_table(lake: Lake, name: str = "sales.orders", **options: Any) -> Table:
+    return lake.create_table(name, options.pop("schema", SCHEMA), **options)
+
+
+def objects(lake: Lake, table: Table) -> set[str]:
+    """Every object below a table's location."""
+    return {info.location for info in lake.registry.engine(table.location).list(table.location + "/")}
+
+
+def assert_nothing_left_over(lake: Lake, name: str) -> None:
+    """The registry and the files agree, and there is no object that nothing names."""
+    report = lake.audit(name)
+    assert report.findings == []
