@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,15 +112,19 @@ def _print_numbers(report: DemoReport) -> None:
 
 
 def _print_next(folder: Path) -> None:
+    # In a checkout the command is not on the path, and after the cd a relative one would lead nowhere.
+    program = "lakeward" if shutil.which("lakeward") else str(Path(sys.argv[0]).absolute())
     print(
         f"""
 What to try next:
 
   cd {folder}
-  lakeward tables
-  lakeward files nycflights.flights --limit 12
-  lakeward snapshots nycflights.flights
-  lakeward audit nycflights.flights
-  lakeward sql "SELECT origin, count(*) FROM nycflights.flights GROUP BY origin"
-  lakeward serve"""
+  {program} tables
+  {program} files nycflights.flights --limit 12
+  {program} snapshots nycflights.flights
+  {program} audit nycflights.flights
+  {program} sql "SELECT origin, count(*) FROM nycflights.flights GROUP BY origin"
+  {program} serve
+
+The same lakehouse from Python: lakeward.connect(config="lakeward.toml") in that folder."""
     )
