@@ -1,73 +1,92 @@
-"""One snapshot from the registry's rows: manifests and a manifest list are written, and a document names them.
-
-Files come in by fast append: manifests that are there stay as they are. Files that leave make the manifests that hold
-them be written again, their entries marked as deleted.
-"""
+"""Snapshots from registered files: manifests, a manifest list, and the metadata with the snapshot in it."""
 
 from __future__ import annotations
 
 import secrets
-import uuid
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from lakeward.errors import InvalidInput, InvalidSchema, MetadataConflict
-from lakeward.iceberg import manifests
-from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Layout, Record, Written
-from lakeward.iceberg.metadata import current_snapshot, next_timestamp_ms, with_snapshot
-from lakeward.iceberg.partitions import avro_value, partition_fields
-from lakeward.model.files import RegisteredFile
+from lakeward.errors import MetadataConflict
+from lakeward.iceberg import entries, manifests, metadata
+from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest, Record, Written
+from lakeward.iceberg.metadata import metadata_file_name
+from lakeward.model.files import PartitionValues, RegisteredFile
 from lakeward.model.tables import Document
+
+__all__ = ["Built", "Read", "Write", "build_snapshot", "metadata_file_name"]
 
 Read = Callable[[str], bytes]
 Write = Callable[[str, bytes], None]
 
-_UNENCODABLE = (ValueError, TypeError, OverflowError, KeyError, AttributeError, InvalidInput, InvalidSchema)
+_TOTALS = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
-class Built(msgspec.Struct, frozen=True):
-    """A snapshot whose manifests and manifest list are written; the document that names it is not."""
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """What `build_snapshot` made. `snapshot` is none, and `document` the one given, if there was nothing to commit.
+
+    `written`: locations of the objects that were written. `superseded`: manifests that the last snapshot lists and this one
+    does not. `first_row_ids`: by path of the added files, in format version 3. `seconds`: of reading, encoding and writing.
+    """
 
     document: Document
-    snapshot: Document | None  # none where nothing could be added and nothing was to be removed
+    snapshot: Document | None
     written: list[str]
-    superseded: list[str]  # manifests that the new manifest list no longer names
+    superseded: list[str]
     rejected: list[tuple[RegisteredFile, str]]
+    first_row_ids: dict[str, int]
+    seconds: dict[str, float]
 
 
-class _Job(msgspec.Struct):
+class _Commit(msgspec.Struct):
+    """One commit while it is being built."""
+
     document: Document
     read: Read
     write: Write
     prefix: str
     snapshot_id: int
     sequence_number: int
+    uuid: str
+    attempt: int
     written: list[str] = []
-    summary: dict[str, int] = {}
-    partitions: set[str] = set()
+    seconds: dict[str, float] = msgspec.field(default_factory=lambda: {"read": 0.0, "encode": 0.0, "write": 0.0})
+    counts: dict[str, int] = {}  # for the summary: added-data-files, deleted-records, ...
+    partitions: set[Any] = set()  # (spec id, values) that are changed
 
-    @property
-    def version(self) -> int:
-        return int(self.document["format-version"])
+    def get(self, location: str) -> bytes:
+        start = time.perf_counter()
+        data = self.read(location)
+        self.seconds["read"] += time.perf_counter() - start
+        return data
 
     def put(self, name: str, data: bytes) -> str:
         location = self.prefix + name
+        start = time.perf_counter()
         self.write(location, data)
+        self.seconds["write"] += time.perf_counter() - start
         self.written.append(location)
         return location
 
+    def put_manifest(self, made: Written) -> Record:
+        number = len(self.written)
+        data = manifests.manifest_bytes(made)
+        location = self.put(f"{self.uuid}-m{number}.avro", data)
+        return manifests.manifest_file(made, location, len(data), self.snapshot_id, self.sequence_number)
+
     def count(self, **numbers: int) -> None:
-        for name, number in numbers.items():
-            self.summary[name] = self.summary.get(name, 0) + number
+        for key, number in numbers.items():
+            name = key.replace("_", "-")
+            self.counts[name] = self.counts.get(name, 0) + number
 
 
 def build_snapshot(
     document: Document,
     added: Sequence[RegisteredFile],
-    removed: Sequence[str],
+    removed: Iterable[str] = (),
     *,
     read: Read,
     write: Write,
@@ -75,198 +94,238 @@ def build_snapshot(
     timestamp_ms: int,
     snapshot_id: int | None = None,
     summary_extra: Mapping[str, str] | None = None,
+    attempt: int = 1,
+    removed_partitions: Mapping[str, tuple[int, PartitionValues]] | None = None,
 ) -> Built:
-    """Make the snapshot in which `added` have come and the files at the paths `removed` have gone.
+    """Make a snapshot of the main branch that adds files, removes paths of the current snapshot, or both.
 
-    A file whose entry cannot be encoded (an unknown spec or schema, a value that is none of its type) is rejected with
-    the reason, and the rest goes on.
+    An append keeps the old manifests as they are and writes one manifest for each spec and schema of the added files. With
+    removals, manifests that hold a removed path are written anew; deletion vectors of a removed file go with it. Give
+    `removed_partitions`, (spec id, partition) by path, and manifests that cannot hold those partitions are not read.
+    A file that cannot be in a manifest is in `rejected` with the reason, and the others are committed all the same.
 
-    Args:
-        read, write: of whole objects, by location.
-        prefix: below which everything is written, ending in '/'.
-        timestamp_ms: of the snapshot; raised to the last snapshot's if that is later.
+    All objects go below `prefix`. The metadata file is not written: encode and store `document`, then make it the current
+    one by compare-and-swap. `timestamp_ms` is raised to the last snapshot's time if it is before it.
 
     Raises:
-        MetadataConflict: the current snapshot holds not all of `removed`.
-        StorageError: a manifest cannot be read or written.
+        MetadataConflict: a removed path is in no manifest of the current snapshot.
+        StorageError: a manifest or manifest list cannot be read; what `write` and `read` raise.
     """
-    parent = current_snapshot(document)
-    new_id = snapshot_id if snapshot_id is not None else secrets.randbits(62) + 1
-    job = _Job(document, read, write, prefix, new_id, document["last-sequence-number"] + 1)
-    groups, rejected = _grouped(job, added)
-    if not groups and not removed:
-        return Built(document, None, [], [], rejected)
-    old = manifests.read_manifest_list(read(parent["manifest-list"])) if parent else []
-    kept, superseded = _without(job, old, set(removed)) if removed else (old, [])
-    rows = [*(_write_manifest(job, group) for group in groups), *kept]
-    first_row_id = document.get("next-row-id") if job.version >= 3 else None
-    next_row_id = None if first_row_id is None else manifests.assign_row_ids(rows, first_row_id)
-    parent_id = None if parent is None else parent["snapshot-id"]
-    data = manifests.manifest_list_bytes(job.version, rows, new_id, parent_id, job.sequence_number, first_row_id)
-    location = job.put(f"snap-{new_id}-1-{uuid.uuid4()}.avro", data)
-    snapshot: Document = {
-        "snapshot-id": new_id,
-        **({} if parent_id is None else {"parent-snapshot-id": parent_id}),
-        "sequence-number": job.sequence_number,
-        "timestamp-ms": next_timestamp_ms(document, timestamp_ms),
-        "manifest-list": location,
-        "summary": _summary(job, parent, bool(groups), bool(removed), summary_extra or {}),
+    start = time.perf_counter()
+    parent = metadata.current_snapshot(document)
+    commit = _Commit(
+        document,
+        read,
+        write,
+        prefix if prefix.endswith("/") else prefix + "/",
+        _fresh_id(document) if snapshot_id is None else snapshot_id,
+        document["last-sequence-number"] + 1,
+        str(uuid4()),
+        attempt,
+    )
+    groups, accepted, rejected = _encode(commit, added)
+    gone = set(removed)
+    if not accepted and not gone:
+        return Built(
+            document=document,
+            snapshot=None,
+            written=[],
+            superseded=[],
+            rejected=rejected,
+            first_row_ids={},
+            seconds=commit.seconds,
+        )
+    old = manifests.read_manifest_list(commit.get(parent["manifest-list"])) if parent else []
+    kept = [row for row in old if row["added_files_count"] + row["existing_files_count"] > 0]
+    if gone:
+        kept = _without(commit, kept, gone, removed_partitions or {})
+    new = [commit.put_manifest(made) for made in groups]
+    rows = [*new, *kept]
+    snapshot = _snapshot(commit, parent, rows, bool(accepted), bool(gone), timestamp_ms, summary_extra or {})
+    listed = {row["manifest_path"] for row in rows}
+    total = time.perf_counter() - start
+    commit.seconds["encode"] = total - commit.seconds["read"] - commit.seconds["write"]
+    return Built(
+        document=metadata.with_snapshot(document, snapshot),
+        snapshot=snapshot,
+        written=commit.written,
+        superseded=[row["manifest_path"] for row in old if row["manifest_path"] not in listed],
+        rejected=rejected,
+        first_row_ids=_first_row_ids(new, accepted) if document["format-version"] >= 3 else {},
+        seconds=commit.seconds,
+    )
+
+
+def _fresh_id(document: Document) -> int:
+    taken = {s["snapshot-id"] for s in document.get("snapshots") or ()}
+    while True:
+        new = secrets.randbits(63)
+        if new and new not in taken:
+            return new
+
+
+# Added files -----------------------------------------------------------------------------------------------------------------
+_Rejected = list[tuple[RegisteredFile, str]]
+
+
+def _encode(
+    commit: _Commit, added: Sequence[RegisteredFile]
+) -> tuple[list[Written], list[list[RegisteredFile]], _Rejected]:
+    """The new manifests, the files in each of them in order, and the files that are rejected."""
+    known = entries.Groups(commit.document)
+    made: dict[tuple[int, int], Written] = {}
+    files: dict[tuple[int, int], list[RegisteredFile]] = {}
+    rejected: _Rejected = []
+    seen: set[str] = set()
+    for file in added:
+        key = (file.spec_id, file.schema_id)
+        try:
+            if file.file_path in seen:
+                raise ValueError("the path is there twice")
+            group = known.of(*key)
+            record = entries.data_file(file, group)
+            encoded = manifests.encode_entry(group.layout, ADDED, record, commit.snapshot_id)
+        except (ValueError, TypeError, OverflowError, KeyError, AttributeError, IndexError) as error:
+            rejected.append((file, str(error) or repr(error)))
+            continue
+        seen.add(file.file_path)
+        made.setdefault(key, Written(group.layout)).add(ADDED, record, encoded)
+        files.setdefault(key, []).append(file)
+        commit.count(added_data_files=1, added_records=file.row_count, added_files_size=file.file_size)
+        commit.partitions.add((file.spec_id, *record["partition"].values()))
+    return list(made.values()), list(files.values()), rejected
+
+
+def _first_row_ids(rows: Sequence[Record], files: Sequence[Sequence[RegisteredFile]]) -> dict[str, int]:
+    result = {}
+    for row, of_manifest in zip(rows, files, strict=True):
+        next_id = row["first_row_id"]
+        for file in of_manifest:
+            result[file.file_path] = next_id
+            next_id += file.row_count
+    return result
+
+
+# Removed files -----------------------------------------------------------------------------------------------------------------
+def _without(
+    commit: _Commit, rows: Sequence[Record], gone: set[str], partitions: Mapping[str, tuple[int, PartitionValues]]
+) -> list[Record]:
+    """The rows of the manifest list after the removal. Data manifests are read until each path is found."""
+    missing = set(gone)
+    result: list[Record] = []
+    for row in rows:
+        is_data = row["content"] == DATA
+        if (is_data and not missing) or not _may_hold(commit.document, row, missing if is_data else gone, partitions):
+            result.append(row)
+            continue
+        manifest = manifests.read_manifest(commit.get(row["manifest_path"]), row)
+        found = [e for e in manifests.live(manifest.entries) if _is_gone(e["data_file"], gone)]
+        if not found:
+            result.append(row)
+            continue
+        missing -= {e["data_file"]["file_path"] for e in found}
+        result.append(_rewrite(commit, row, manifest, {id(e) for e in found}))
+    if missing:
+        some = ", ".join(sorted(missing)[:3])
+        raise MetadataConflict(
+            f"{len(missing)} of {len(gone)} removed files are not in the table's current snapshot ({some}); load the table again"
+        )
+    return result
+
+
+def _is_gone(data_file: Record, gone: set[str]) -> bool:
+    referenced = data_file.get("referenced_data_file")
+    return data_file["file_path"] in gone or (referenced is not None and referenced in gone)
+
+
+def _may_hold(
+    document: Document, row: Record, paths: set[str], partitions: Mapping[str, tuple[int, PartitionValues]]
+) -> bool:
+    if not paths <= partitions.keys():
+        return True
+    group = entries.Groups(document).of(row["partition_spec_id"], document["current-schema-id"])
+    of_spec = [values for spec_id, values in (partitions[p] for p in paths) if spec_id == row["partition_spec_id"]]
+    return any(manifests.may_hold(row, group.layout.fields, entries.avro_partition(v, group)) for v in of_spec)
+
+
+def _rewrite(commit: _Commit, row: Record, manifest: Manifest, found: set[int]) -> Record:
+    """The manifest again: found entries deleted, other live ones existing, with their numbers; earlier deletions left out."""
+    made = Written(manifests.layout_of(commit.document["format-version"], manifest), content=row["content"])
+    for entry in manifests.live(manifest.entries):
+        data_file = entry["data_file"]
+        is_found = id(entry) in found
+        status = DELETED if is_found else EXISTING
+        owner = commit.snapshot_id if is_found else entry["snapshot_id"]
+        sequence, file_sequence = entry["sequence_number"], entry["file_sequence_number"]
+        encoded = manifests.encode_entry(made.layout, status, data_file, owner, sequence, file_sequence)
+        made.add(status, data_file, encoded, sequence)
+        if is_found:
+            _count_removed(commit, row, data_file)
+    return commit.put_manifest(made)
+
+
+def _count_removed(commit: _Commit, row: Record, data_file: Record) -> None:
+    rows, size = data_file["record_count"], data_file["file_size_in_bytes"]
+    commit.partitions.add((row["partition_spec_id"], *data_file["partition"].values()))
+    if data_file["content"] == 0:
+        commit.count(deleted_data_files=1, deleted_records=rows, removed_files_size=size)
+    elif data_file["content"] == 1:
+        commit.count(removed_delete_files=1, removed_position_deletes=rows, removed_files_size=size)
+    else:
+        commit.count(removed_delete_files=1, removed_equality_deletes=rows, removed_files_size=size)
+
+
+# The snapshot ------------------------------------------------------------------------------------------------------------------
+def _snapshot(
+    commit: _Commit,
+    parent: Document | None,
+    rows: list[Record],
+    adds: bool,
+    removes: bool,
+    timestamp_ms: int,
+    extra: Mapping[str, str],
+) -> Document:
+    document, version = commit.document, commit.document["format-version"]
+    parent_id = parent["snapshot-id"] if parent else None
+    first_row_id = document.get("next-row-id", 0) if version >= 3 else None
+    snapshot: Document = {"snapshot-id": commit.snapshot_id, "sequence-number": commit.sequence_number}
+    if parent_id is not None:
+        snapshot["parent-snapshot-id"] = parent_id
+    if first_row_id is not None:
+        snapshot["first-row-id"] = first_row_id
+        snapshot["added-rows"] = manifests.assign_row_ids(rows, first_row_id) - first_row_id
+    data = manifests.manifest_list_bytes(
+        version, rows, commit.snapshot_id, parent_id, commit.sequence_number, first_row_id
+    )
+    operation = "append" if not removes else "overwrite" if adds else "delete"
+    return {
+        **snapshot,
+        "timestamp-ms": metadata.snapshot_time(document, timestamp_ms),
+        "summary": {"operation": operation, **_summary(commit, parent, rows), **extra},
+        "manifest-list": commit.put(f"snap-{commit.snapshot_id}-{commit.attempt}-{commit.uuid}.avro", data),
         "schema-id": document["current-schema-id"],
     }
-    if first_row_id is not None and next_row_id is not None:
-        snapshot |= {"first-row-id": first_row_id, "added-rows": next_row_id - first_row_id}
-    return Built(with_snapshot(document, snapshot, next_row_id), snapshot, job.written, superseded, rejected)
 
 
-# Files that come ---------------------------------------------------------------------------------------------------------
-def _grouped(job: _Job, files: Sequence[RegisteredFile]) -> tuple[list[Written], list[tuple[RegisteredFile, str]]]:
-    """One manifest for each spec and schema, its entries encoded, and the files that cannot be."""
-    groups: dict[tuple[int, int], Written] = {}
-    kinds: dict[tuple[int, int], tuple[Layout, list[Any]]] = {}
-    rejected: list[tuple[RegisteredFile, str]] = []
-    for file in files:
-        kind = file.spec_id, file.schema_id
-        try:
-            if kind not in kinds:
-                kinds[kind] = _kind(job, *kind)
-            layout, fields = kinds[kind]
-            record = _data_file(file, fields)
-            encoded = manifests.encode_entry(layout, ADDED, record, job.snapshot_id)
-        except _UNENCODABLE as error:
-            rejected.append((file, f"its manifest entry cannot be written: {error}"))
-            continue
-        groups.setdefault(kind, _new(layout)).add(ADDED, record, encoded)
-        job.partitions.add(file.partition_key)
-        job.count(**{"added-data-files": 1, "added-records": file.row_count, "added-files-size": file.file_size})
-    return list(groups.values()), rejected
-
-
-def _new(layout: Layout, content: int = DATA) -> Written:
-    return Written(layout, content)
-
-
-def _kind(job: _Job, spec_id: int, schema_id: int) -> tuple[Layout, list[Any]]:
-    spec = _one(job.document["partition-specs"], "spec-id", spec_id)
-    schema = _one(job.document["schemas"], "schema-id", schema_id)
-    return manifests.layout(job.version, schema, spec), partition_fields(schema, spec)
-
-
-def _one(documents: Sequence[Document], key: str, wanted: int) -> Document:
-    found = next((d for d in documents if d[key] == wanted), None)
-    if found is None:
-        raise ValueError(f"the table has no {key} {wanted}")
-    return found
-
-
-def _data_file(file: RegisteredFile, fields: Sequence[Any]) -> Record:
-    partition = file.partition
-    if set(partition) != {field[0] for field in fields}:
-        raise ValueError(f"its partition {file.partition_key} is not of spec {file.spec_id}")
-    stats = file.statistics
-    return {
-        "content": DATA,
-        "file_path": file.file_path,
-        "file_format": "PARQUET",
-        "partition": {f"p{i}": avro_value(transform, source, partition[i]) for i, _, transform, source, _ in fields},
-        "record_count": file.row_count,
-        "file_size_in_bytes": file.file_size,
-        "column_sizes": _pairs(stats.column_sizes),
-        "value_counts": _pairs(stats.value_counts),
-        "null_value_counts": _pairs(stats.null_counts),
-        "nan_value_counts": _pairs(stats.nan_counts),
-        "lower_bounds": _pairs(stats.lower),
-        "upper_bounds": _pairs(stats.upper),
-        "key_metadata": None,
-        "split_offsets": file.split_offsets or None,
-        "equality_ids": None,
-        "sort_order_id": file.sort_order_id,
-        "first_row_id": None,
-        "referenced_data_file": None,
-    }
-
-
-def _pairs(values: Mapping[int, Any]) -> list[Record] | None:
-    return [{"key": key, "value": value} for key, value in values.items()] or None
-
-
-def _write_manifest(job: _Job, written: Written) -> Record:
-    data = manifests.manifest_bytes(written)
-    path = job.put(f"{uuid.uuid4()}-m{len(job.written)}.avro", data)
-    return manifests.manifest_file(written, path, len(data), job.snapshot_id, job.sequence_number)
-
-
-# Files that go -----------------------------------------------------------------------------------------------------------
-def _without(job: _Job, rows: Sequence[Record], removed: set[str]) -> tuple[list[Record], list[str]]:
-    """The manifest list's rows without the removed files, and the manifests that were written again."""
-    kept: list[Record] = []
-    superseded: list[str] = []
-    missing = set(removed)
-    for row in rows:
-        if row["content"] != DATA or not missing:
-            kept.append(row)
-            continue
-        manifest = manifests.read_manifest(job.read(row["manifest_path"]), row)
-        here = {e["data_file"]["file_path"] for e in manifests.live(manifest.entries)} & missing
-        if not here:
-            kept.append(row)
-            continue
-        missing -= here
-        superseded.append(row["manifest_path"])
-        kept.append(_rewritten(job, manifest, here))
-    if missing:
-        raise MetadataConflict(f"the current snapshot does not hold {sorted(missing)[0]}, which is to be removed")
-    return kept, superseded
-
-
-def _rewritten(job: _Job, manifest: manifests.Manifest, gone: set[str]) -> Record:
-    written = _new(manifests.layout_of(job.version, manifest))
-    for entry in manifests.live(manifest.entries):
-        record = entry["data_file"]
-        is_gone = record["file_path"] in gone
-        status = DELETED if is_gone else EXISTING
-        # A deleted entry carries the snapshot that deletes it, an existing one the snapshot that added it.
-        snapshot_id = job.snapshot_id if is_gone else entry["snapshot_id"]
-        numbers = entry["sequence_number"], entry["file_sequence_number"]
-        written.add(
-            status,
-            record,
-            manifests.encode_entry(written.layout, status, record, snapshot_id, *numbers),
-            entry["sequence_number"],
+def _summary(commit: _Commit, parent: Document | None, rows: Sequence[Record]) -> dict[str, str]:
+    """The specification's optional summary fields. A total that the parent's summary lacks is counted or left out."""
+    counts = commit.counts
+    result = {key: str(number) for key, number in counts.items() if number}
+    result["changed-partition-count"] = str(len(commit.partitions))
+    before: Mapping[str, str] = (
+        dict.fromkeys((f"total-{t}" for t in _TOTALS), "0") if parent is None else parent["summary"]
+    )
+    for total in _TOTALS:
+        removed = (
+            "removed" if total in ("files-size", "delete-files", "position-deletes", "equality-deletes") else "deleted"
         )
-        if is_gone:
-            job.partitions.add(repr(record["partition"]))
-            job.count(
-                **{
-                    "deleted-data-files": 1,
-                    "deleted-records": record["record_count"],
-                    "removed-files-size": record["file_size_in_bytes"],
-                }
-            )
-    return _write_manifest(job, written)
-
-
-# Summary -----------------------------------------------------------------------------------------------------------------
-_TOTALS = {
-    "total-data-files": ("added-data-files", "deleted-data-files"),
-    "total-records": ("added-records", "deleted-records"),
-    "total-files-size": ("added-files-size", "removed-files-size"),
-    "total-delete-files": ("added-delete-files", "removed-delete-files"),
-    "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
-    "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
-}
-
-
-def _summary(job: _Job, parent: Document | None, adds: bool, removes: bool, extra: Mapping[str, str]) -> dict[str, str]:
-    """As Iceberg's own writers have it (specification, 'Optional Snapshot Summary Fields')."""
-    before: Mapping[str, str] = {} if parent is None else parent.get("summary", {})
-    counts: dict[str, int] = defaultdict(int, job.summary)
-    totals = {
-        total: str(int(before.get(total, 0)) + counts[plus] - counts[minus]) for total, (plus, minus) in _TOTALS.items()
-    }
-    return {
-        "operation": "append" if not removes else "overwrite" if adds else "delete",
-        **extra,
-        **{name: str(number) for name, number in job.summary.items()},
-        "changed-partition-count": str(len(job.partitions)),
-        **totals,
-    }
+        known = before.get(f"total-{total}")
+        if known is not None and known.isdecimal():
+            number = int(known) + counts.get(f"added-{total}", 0) - counts.get(f"{removed}-{total}", 0)
+        elif total in ("data-files", "records"):
+            kind = "files" if total == "data-files" else "rows"
+            number = sum(r[f"added_{kind}_count"] + r[f"existing_{kind}_count"] for r in rows if r["content"] == DATA)
+        else:
+            continue
+        result[f"total-{total}"] = str(max(number, 0))
+    return result

@@ -2,13 +2,13 @@
 
 Records are plain dicts under the specification's names, whatever names the writer gave. In an entry's data_file,
 `partition` is a dict of 'p<field id>' to the Avro form of the value (see `iceberg.values`), and statistics are lists of
-{"key", "value"}.
+{"key", "value"} as read, and may be dicts when written.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry
 DATA, DELETES = 0, 1  # content of a manifest
 
 Record: TypeAlias = "dict[str, Any]"
+Encode: TypeAlias = "Callable[[Any], bytes]"
 
 _PARTITION = 102  # the field id of data_file.partition
 
@@ -56,7 +57,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     version: int
     schema: Document
-    encoder: avro.Encoder
+    encode: Encode
     fields: tuple[PartitionField, ...]
     metadata: dict[str, str]
 
@@ -107,8 +108,8 @@ def _list_names() -> dict[int, str]:
 
 
 @lru_cache(maxsize=4)
-def _list_encoder(version: int) -> avro.Encoder:
-    return avro.Encoder(avro.canonical(_list_schema(version), _list_names()))
+def _list_encoder(version: int) -> Encode:
+    return avro.encoder(avro.canonical(_list_schema(version), _list_names()))
 
 
 def _avro_type(type_: str, field_id: int) -> Any:
@@ -173,12 +174,12 @@ _HEADER_KEYS = ("schema", "schema-id", "partition-spec", "partition-spec-id", "c
 
 
 def _layout(version: int, record: Document, fields: tuple[PartitionField, ...], metadata: dict[str, str]) -> Layout:
-    schema, encoder = _entry_encoder(version, msgspec.json.encode(record))
-    return Layout(version, schema, encoder, fields, {**metadata, "format-version": str(version)})
+    schema, encode = _entry_encoder(version, msgspec.json.encode(record))
+    return Layout(version, schema, encode, fields, {**metadata, "format-version": str(version)})
 
 
 @lru_cache(maxsize=256)
-def _entry_encoder(version: int, partition_record: bytes) -> tuple[Document, avro.Encoder]:
+def _entry_encoder(version: int, partition_record: bytes) -> tuple[Document, Encode]:
     schema = msgspec.json.decode(_entry_template(version))
     record = msgspec.json.decode(partition_record)
     for field in record["fields"]:  # optional, null first, in whatever way another writer had it
@@ -186,7 +187,7 @@ def _entry_encoder(version: int, partition_record: bytes) -> tuple[Document, avr
         field.update({"type": ["null", inner], "default": None})
     data_file = next(f for f in schema["fields"] if f["name"] == "data_file")["type"]
     next(f for f in data_file["fields"] if f.get("field-id") == _PARTITION)["type"] = {**record, "name": "r102"}
-    return schema, avro.Encoder(avro.canonical(schema, _names_with(record)))
+    return schema, avro.encoder(avro.canonical(schema, _names_with(record)))
 
 
 def _names_with(partition_record: Document) -> dict[int, str]:
@@ -259,7 +260,7 @@ def encode_entry(
     Raises:
         ValueError, TypeError, OverflowError, KeyError, AttributeError: a value is none of its field's type.
     """
-    return layout_.encoder.encode(
+    return layout_.encode(
         {
             "status": status,
             "snapshot_id": snapshot_id,
@@ -399,8 +400,8 @@ def manifest_list_bytes(
     }
     if version >= 3:
         metadata["first-row-id"] = str(first_row_id)
-    encoder = _list_encoder(version)
-    return avro.write_container(_list_schema(version), metadata, [encoder.encode(row) for row in rows])
+    encode = _list_encoder(version)
+    return avro.write_container(_list_schema(version), metadata, [encode(row) for row in rows])
 
 
 def assign_row_ids(rows: Sequence[Record], next_row_id: int) -> int:

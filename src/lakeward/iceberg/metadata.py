@@ -1,44 +1,32 @@
-"""Table metadata documents of format versions 2 and 3 (specification, 'Table Metadata').
+"""Table metadata documents of format versions 2 and 3 (specification, 'Table Metadata Fields').
 
-Documents are plain dicts as in metadata.json. Every function gives a new one and leaves the old as it was.
+Documents are plain dicts and are never changed in place: each function returns a new one, which shares what did not change.
 """
 
 from __future__ import annotations
 
-import uuid
+import gzip
+from collections.abc import Collection
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from lakeward.errors import StorageError
+from lakeward.errors import InvalidSchema, StorageError
+from lakeward.iceberg import types
+from lakeward.iceberg.partitions import FIRST_PARTITION_ID
 from lakeward.iceberg.schemas import same_schema, with_schema_id
 from lakeward.model.tables import Document, Table, TableMetadata
 
-UNPARTITIONED_LAST_ID = 999
-UNSORTED: Document = {"order-id": 0, "fields": []}
-
-
-def metadata_file_name(version: int) -> str:
-    """'00012-<uuid>.metadata.json'"""
-    return f"{version:05d}-{uuid.uuid4()}.metadata.json"
-
-
-def encode(document: Document) -> bytes:
-    return msgspec.json.encode(document)
-
-
-def decode(data: bytes) -> Document:
-    """Raises StorageError: the bytes are no table metadata."""
-    try:
-        document: Document = msgspec.json.decode(data)
-        document["table-uuid"], document["format-version"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise StorageError(f"metadata file of {len(data)} bytes is damaged: {error!r}") from error
-    return document
+MAIN = "main"
 
 
 def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
-    """The first document of a table, at one version of its metadata."""
+    """The first metadata of a table, without snapshots, at one version of itself.
+
+    Raises:
+        InvalidSchema: the version's documents contradict each other.
+    """
     document: Document = {
         "format-version": table.format_version,
         "table-uuid": table.table_uuid,
@@ -50,11 +38,10 @@ def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
         "schemas": [],
         "default-spec-id": version.spec_id,
         "partition-specs": [],
-        "last-partition-id": max(table.last_partition_id, UNPARTITIONED_LAST_ID),
+        "last-partition-id": max(table.last_partition_id, FIRST_PARTITION_ID - 1),
         "default-sort-order-id": version.sort_order_id,
-        "sort-orders": [UNSORTED],
+        "sort-orders": [],
         "properties": {},
-        "current-snapshot-id": None,
         "refs": {},
         "snapshots": [],
         "statistics": [],
@@ -67,110 +54,152 @@ def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
     return apply_version(document, version, now_ms)
 
 
-def apply_version(document: Document, version: TableMetadata, now_ms: int) -> Document:
-    """Make a document say what a version of the registry's metadata says.
+def apply_version(
+    document: Document, version: TableMetadata, now_ms: int, last_column_id: int = 0, last_partition_id: int = 0
+) -> Document:
+    """The metadata with a version's schema, partition spec, sort order and properties as the current ones.
 
-    The registry gives the ids of schemas, specs and sort orders, and gives equal ones the same id; they are kept.
+    Ids are the version's: a schema, spec or order that the document has under the same id must be the same one. Give the
+    table's last ids too where versions between may have been left out: an id that one of them gave must not be given again.
+
+    Raises:
+        InvalidSchema: an id stands for something else already, or 0 for a sort order that sorts.
     """
     schema = with_schema_id(version.schema, version.schema_version)
-    largest = max(_field_ids(schema), default=0)
+    spec = {"spec-id": version.spec_id, "fields": version.partition_by["fields"]}
+    order = {"order-id": version.sort_order_id, "fields": version.sort_by["fields"]}
+    if (version.sort_order_id == 0) == bool(order["fields"]):
+        raise InvalidSchema(
+            f"sort order {version.sort_order_id} has {len(order['fields'])} fields; 0 is the order that sorts by nothing"
+        )
+    columns = [c.field_id for c in types.walk(schema)]
+    partitions = [f["field-id"] for f in spec["fields"]]
     return {
         **document,
-        "schemas": _with(document["schemas"], schema, "schema-id"),
-        "current-schema-id": version.schema_version,
-        "last-column-id": max(document["last-column-id"], largest),
-        "partition-specs": _with(document["partition-specs"], version.partition_by, "spec-id"),
-        "default-spec-id": version.spec_id,
-        "last-partition-id": max(
-            document["last-partition-id"], *(field["field-id"] for field in version.partition_by["fields"]), 0
-        ),
-        "sort-orders": _with(document["sort-orders"], version.sort_by, "order-id"),
-        "default-sort-order-id": version.sort_order_id,
-        "properties": {**version.properties, **_engine_properties(version)},
         "last-updated-ms": max(now_ms, document["last-updated-ms"]),
+        "last-column-id": max([document["last-column-id"], last_column_id, *columns]),
+        "current-schema-id": version.schema_version,
+        "schemas": _with(document["schemas"], schema, "schema-id", same_schema),
+        "default-spec-id": version.spec_id,
+        "partition-specs": _with(document["partition-specs"], spec, "spec-id", _same_fields),
+        "last-partition-id": max([document["last-partition-id"], last_partition_id, *partitions]),
+        "default-sort-order-id": version.sort_order_id,
+        "sort-orders": _with(document["sort-orders"], order, "order-id", _same_fields),
+        "properties": dict(version.properties),
     }
 
 
-def _engine_properties(version: TableMetadata) -> dict[str, str]:
-    """What engines are told of the table's compression, unless its properties say otherwise."""
-    codec = {"none": "uncompressed"}.get(version.compression, version.compression)
-    name = "write.parquet.compression-codec"
-    return {} if version.format != "parquet" or name in version.properties else {name: codec}
+def _same_fields(a: Document, b: Document) -> bool:
+    return bool(a["fields"] == b["fields"])
 
 
-def _with(documents: list[Document], new: Document, key: str) -> list[Document]:
-    for known in documents:
-        if known[key] == new[key]:
-            if key == "schema-id" and not same_schema(known, new):
-                raise StorageError(f"two schemas with {key} {new[key]}; the metadata file is not of this registry")
-            return documents
-    return [*documents, new]
-
-
-def _field_ids(type_: Any) -> list[int]:
-    if not isinstance(type_, dict):
-        return []
-    found = [type_[key] for key in ("element-id", "key-id", "value-id") if key in type_]
-    for field in type_.get("fields", ()):
-        found += [field["id"], *_field_ids(field["type"])]
-    for part in ("element", "key", "value"):
-        found += _field_ids(type_.get(part))
-    return found
-
-
-def with_snapshot(document: Document, snapshot: Document, next_row_id: int | None = None) -> Document:
-    """Add a snapshot and make it the current one of the main branch."""
-    entry = {"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": snapshot["snapshot-id"]}
-    main = {**document.get("refs", {}).get("main", {}), "snapshot-id": snapshot["snapshot-id"], "type": "branch"}
-    result = {
-        **document,
-        "last-sequence-number": snapshot["sequence-number"],
-        "last-updated-ms": max(snapshot["timestamp-ms"], document["last-updated-ms"]),
-        "current-snapshot-id": snapshot["snapshot-id"],
-        "snapshots": [*document.get("snapshots", ()), snapshot],
-        "snapshot-log": [*document.get("snapshot-log", ()), entry],
-        "refs": {**document.get("refs", {}), "main": main},
-    }
-    if next_row_id is not None:
-        result["next-row-id"] = next_row_id
-    return result
+def _with(there: list[Document], new: Document, key: str, same: Any) -> list[Document]:
+    for each in there:
+        if each[key] == new[key]:
+            if not same(each, new):
+                raise InvalidSchema(
+                    f"{key} {new[key]} is already another one in the table's metadata; give the new one the next id"
+                )
+            return there
+    return [*there, new]
 
 
 def current_snapshot(document: Document) -> Document | None:
-    wanted = document.get("current-snapshot-id")
-    return next((s for s in reversed(document.get("snapshots", ())) if s["snapshot-id"] == wanted), None)
+    """The snapshot that the main branch names, none if there is none."""
+    current = document.get("current-snapshot-id")
+    if current is None or current == -1:
+        return None
+    found: Document = next(s for s in reversed(document["snapshots"]) if s["snapshot-id"] == current)
+    return found
 
 
-def next_timestamp_ms(document: Document, given_ms: int) -> int:
-    """A snapshot's time never runs backwards: not before the last snapshot's in the document or in its log."""
-    times: list[int] = [s["timestamp-ms"] for s in document.get("snapshots", ())[-1:]]
-    times += [entry["timestamp-ms"] for entry in document.get("snapshot-log", ())[-1:]]
-    return max(given_ms, *times) if times else given_ms
+def snapshot_time(document: Document, given_ms: int) -> int:
+    """The time of a new snapshot: the one given, but never before those that are in the log."""
+    logged = document.get("snapshot-log") or []
+    current = current_snapshot(document)
+    before: list[int] = [e["timestamp-ms"] for e in (*logged[-1:], *([current] if current else []))]
+    return max([given_ms, *before])
 
 
-def log_metadata(document: Document, previous_location: str | None, keep: int = 10) -> tuple[Document, list[str]]:
-    """Log the metadata file that this document follows; gives the locations that have left the log."""
-    if previous_location is None:
-        return document, []
-    entry = {"timestamp-ms": document["last-updated-ms"], "metadata-file": previous_location}
-    entries = [*document.get("metadata-log", ()), entry]
-    dropped = [e["metadata-file"] for e in entries[:-keep]]
-    return {**document, "metadata-log": entries[-keep:]}, dropped
+def with_snapshot(document: Document, snapshot: Document) -> Document:
+    """The metadata with a snapshot as the main branch's newest one."""
+    when, snapshot_id = snapshot["timestamp-ms"], snapshot["snapshot-id"]
+    refs = document.get("refs") or {}
+    result = {
+        **document,
+        "last-sequence-number": max(document["last-sequence-number"], snapshot["sequence-number"]),
+        "last-updated-ms": max(when, document["last-updated-ms"]),
+        "current-snapshot-id": snapshot_id,
+        "refs": {**refs, MAIN: {**refs.get(MAIN, {}), "snapshot-id": snapshot_id, "type": "branch"}},
+        "snapshots": [*(document.get("snapshots") or ()), snapshot],
+        "snapshot-log": [*(document.get("snapshot-log") or ()), {"timestamp-ms": when, "snapshot-id": snapshot_id}],
+    }
+    if document["format-version"] >= 3:
+        result["next-row-id"] = document.get("next-row-id", 0) + snapshot["added-rows"]
+    return result
+
+
+def log_metadata(
+    document: Document, previous_location: str, previous_ms: int, keep: int = 10
+) -> tuple[Document, list[str]]:
+    """The metadata with the previous file in its log, and the locations that left the log.
+
+    `previous_ms` is the previous document's last-updated-ms. The log holds the newest `keep` files.
+    """
+    log = [*(document.get("metadata-log") or ()), {"timestamp-ms": previous_ms, "metadata-file": previous_location}]
+    cut = max(len(log) - keep, 0)
+    return {**document, "metadata-log": log[cut:]}, [entry["metadata-file"] for entry in log[:cut]]
 
 
 def trim_snapshots(document: Document, keep: int = 100) -> tuple[Document, list[Document]]:
-    """Leave out the oldest snapshots beyond `keep`, never one that a branch or tag names; gives those left out.
+    """The metadata with its newest `keep` snapshots, and those that left it, oldest first.
 
-    The snapshot log loses its entries up to the last one that names a snapshot left out (specification, 'snapshot-log').
+    The current one, and each that a branch or tag names, stays. The log then starts after the last entry of a snapshot that
+    left: a time before it cannot be travelled to any more.
     """
-    snapshots = document.get("snapshots", [])
-    named = {ref["snapshot-id"] for ref in document.get("refs", {}).values()}
-    surplus = len(snapshots) - keep
-    dropped = [s for s in snapshots[: max(surplus, 0)] if s["snapshot-id"] not in named]
-    if not dropped:
+    snapshots = document.get("snapshots") or []
+    if len(snapshots) <= keep:
         return document, []
+    named = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()} | {
+        document.get("current-snapshot-id")
+    }
+    cut = len(snapshots) - keep
+    dropped = [s for s in snapshots[:cut] if s["snapshot-id"] not in named]
     gone = {s["snapshot-id"] for s in dropped}
-    log: list[Document] = document.get("snapshot-log", [])
-    first = max((i + 1 for i, entry in enumerate(log) if entry["snapshot-id"] in gone), default=0)
-    kept = [s for s in snapshots if s["snapshot-id"] not in gone]
-    return {**document, "snapshots": kept, "snapshot-log": log[first:]}, dropped
+    result = {
+        **document,
+        "snapshots": [s for s in snapshots if s["snapshot-id"] not in gone],
+        "snapshot-log": _log_without(document.get("snapshot-log") or [], gone),
+    }
+    for key in ("statistics", "partition-statistics"):
+        result[key] = [s for s in document.get(key) or () if s["snapshot-id"] not in gone]
+    return result, dropped
+
+
+def _log_without(log: list[Document], gone: Collection[int]) -> list[Document]:
+    start = max((i + 1 for i, entry in enumerate(log) if entry["snapshot-id"] in gone), default=0)
+    return log[start:]
+
+
+def metadata_file_name(version: int) -> str:
+    """'00012-<uuid>.metadata.json'."""
+    return f"{version:05d}-{uuid4()}.metadata.json"
+
+
+def encode(document: Document) -> bytes:
+    """The document as the bytes of a metadata file."""
+    return msgspec.json.encode(document)
+
+
+def decode(data: bytes) -> Document:
+    """The document in a metadata file, compressed by gzip or not.
+
+    Raises:
+        StorageError: it is no JSON object.
+    """
+    try:
+        if data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, OSError, EOFError) as error:
+        raise StorageError(f"metadata file of {len(data)} bytes cannot be read: {error}") from error

@@ -210,11 +210,13 @@ def _unscaled(value: Decimal, precision: int, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError("no number")
-    whole = int("".join(map(str, digits)) or "0")
+    whole: int = int("".join(map(str, digits)) or "0")
     shift = exponent + scale
+    if abs(shift) > 100:
+        raise ValueError("more digits than the type has")
     if shift < 0 and whole % 10**-shift:
         raise ValueError("more digits after the point than the type has")
-    whole = whole * 10**shift if shift >= 0 else whole // 10**-shift
+    whole = int(whole * 10**shift if shift >= 0 else whole // 10**-shift)
     if whole >= 10**precision:
         raise ValueError("more digits than the type has")
     return int(-whole if sign else whole)
