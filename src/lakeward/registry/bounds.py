@@ -41,57 +41,56 @@ def order_of(type_: Any) -> Callable[[bytes], Any]:
     return _ORDERS.get(type_, _bytes) if isinstance(type_, str) else _bytes
 
 
-def types_by_id(schema: Document) -> dict[int, Any]:
-    """Types of all fields, nested ones too, by field id."""
-    found: dict[int, Any] = {}
+Order = Callable[[bytes], Any]
+
+
+def orders_by_id(schema: Document) -> dict[int, Order]:
+    """How the bounds of each primitive field compare, nested fields too, by field id."""
+    found: dict[int, Order] = {}
     stack: list[Any] = [schema]
     while stack:
         type_ = stack.pop()
-        for field in type_.get("fields", ()):
-            found[field["id"]] = field["type"]
-            stack.append(field["type"]) if isinstance(field["type"], dict) else None
-        for part in ("element", "key", "value"):
-            if f"{part}-id" in type_:
-                found[type_[f"{part}-id"]] = type_[part]
-                stack.append(type_[part]) if isinstance(type_[part], dict) else None
+        parts = [(field["id"], field["type"]) for field in type_.get("fields", ())]
+        parts += [(type_[f"{p}-id"], type_[p]) for p in ("element", "key", "value") if f"{p}-id" in type_]
+        for field_id, part in parts:
+            if isinstance(part, dict):
+                stack.append(part)
+            else:
+                found[field_id] = order_of(part)
     return found
 
 
 def merge(
-    columns: Mapping[int, ColumnStatistics], files: Iterable[FileStatistics], types: Mapping[int, Any]
+    columns: Mapping[int, ColumnStatistics], files: Iterable[FileStatistics], orders: Mapping[int, Order]
 ) -> dict[int, ColumnStatistics]:
     """`columns` with the statistics of `files` added."""
+    added = list(files)
     result = dict(columns)
-    for file in files:
-        for field_id, value_count in file.value_counts.items():
-            result[field_id] = _merged(result.get(field_id), file, field_id, value_count, order_of(types.get(field_id)))
+    for field_id in {field_id for file in added for field_id in file.value_counts}:
+        old = result.get(field_id, ColumnStatistics())
+        result[field_id] = _merged(old, added, field_id, orders.get(field_id, _bytes))
     return result
 
 
-def _merged(
-    old: ColumnStatistics | None, file: FileStatistics, field_id: int, values: int, order: Callable[[bytes], Any]
-) -> ColumnStatistics:
-    nulls = file.null_counts.get(field_id, 0)
-    nans = file.nan_counts.get(field_id, 0)
-    lower, upper = file.lower.get(field_id), file.upper.get(field_id)
-    # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
-    bounded = values <= nulls + nans or (lower is not None and upper is not None)
-    if old is None:
-        return ColumnStatistics(values, nulls, nans, *((lower, upper) if bounded else (None, None)), bounded)
-    bounded = bounded and old.bounded
-    return ColumnStatistics(
-        old.value_count + values,
-        old.null_count + nulls,
-        old.nan_count + nans,
-        _extreme(min, old.lower, lower, order) if bounded else None,
-        _extreme(max, old.upper, upper, order) if bounded else None,
-        bounded,
-    )
+def _merged(old: ColumnStatistics, files: list[FileStatistics], field_id: int, order: Order) -> ColumnStatistics:
+    values, nulls, nans, bounded = old.value_count, old.null_count, old.nan_count, old.bounded
+    lowers, uppers = {old.lower}, {old.upper}
+    for file in files:
+        count = file.value_counts.get(field_id)
+        if count is None:
+            continue
+        null_count, nan_count = file.null_counts.get(field_id, 0), file.nan_counts.get(field_id, 0)
+        lower, upper = file.lower.get(field_id), file.upper.get(field_id)
+        values, nulls, nans = values + count, nulls + null_count, nans + nan_count
+        lowers.add(lower)
+        uppers.add(upper)
+        # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
+        bounded = bounded and (count <= null_count + nan_count or (lower is not None and upper is not None))
+    if not bounded:
+        return ColumnStatistics(values, nulls, nans, None, None, False)
+    return ColumnStatistics(values, nulls, nans, _extreme(min, lowers, order), _extreme(max, uppers, order))
 
 
-def _extreme(
-    choose: Callable[..., bytes], a: bytes | None, b: bytes | None, order: Callable[[bytes], Any]
-) -> bytes | None:
-    if a is None or b is None or a == b:
-        return b if a is None else a
-    return choose(a, b, key=order)
+def _extreme(choose: Callable[..., bytes], bounds: set[bytes | None], order: Order) -> bytes | None:
+    known = [bound for bound in bounds if bound is not None]
+    return choose(known, key=order) if len(known) > 1 else next(iter(known), None)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import sqlalchemy as sa
@@ -23,7 +23,7 @@ _Key = tuple[int, str, str]  # spec id, partition key, file type
 
 def add(connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime) -> None:
     """Count files that have entered the table. `schema` (the current one) says how bounds compare."""
-    types = _types(msgspec.json.encode(schema))
+    orders = _orders(msgspec.json.encode(schema))
     for (spec_id, key, file_type), members in _grouped(files).items():
         old = stats.load(connection, table_id, spec_id, key, file_type)
         new = TableStats(
@@ -36,7 +36,7 @@ def add(connection: sa.Connection, table_id: int, schema: Document, files: Seque
             file_count=(old.file_count if old else 0) + len(members),
             total_size=(old.total_size if old else 0) + sum(_size(file) for file in members),
             last_modified=now,
-            columns=bounds.merge(old.columns if old else {}, (file.statistics for file in members), types),
+            columns=bounds.merge(old.columns if old else {}, (file.statistics for file in members), orders),
         )
         (stats.insert if old is None else stats.update)(connection, new)
     tables.add_counts(connection, table_id, now, _counts(files, 1))
@@ -46,7 +46,7 @@ def remove(
     connection: sa.Connection, table_id: int, schema: Document, files: Sequence[RegisteredFile], now: datetime
 ) -> None:
     """Count out files whose rows have left (or been set aside) already: bounds come anew from those that stay."""
-    types = _types(msgspec.json.encode(schema))
+    orders = _orders(msgspec.json.encode(schema))
     for spec_id, key, file_type in _grouped(files):
         old = stats.load(connection, table_id, spec_id, key, file_type)
         if old is None:
@@ -62,7 +62,7 @@ def remove(
             file_count=len(rest),
             total_size=sum(file.file_size for file in rest),
             last_modified=now,
-            columns=bounds.merge({}, (file.statistics for file in rest), types),
+            columns=bounds.merge({}, (file.statistics for file in rest), orders),
         )
         stats.update(connection, new)
     tables.add_counts(connection, table_id, now, _counts(files, -1))
@@ -91,5 +91,5 @@ def _counts(files: Sequence[Counted], sign: int) -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=256)
-def _types(schema: bytes) -> dict[int, Any]:
-    return bounds.types_by_id(msgspec.json.decode(schema))
+def _orders(schema: bytes) -> dict[int, bounds.Order]:
+    return bounds.orders_by_id(msgspec.json.decode(schema))

@@ -10,17 +10,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+import sqlalchemy as sa
 import structlog
 
 from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError
-from lakeward.model.tables import Warehouse
+from lakeward.model.tables import TableMetadata, Warehouse
 from lakeward.storage.engine import StorageEngine, engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
-from lakeward.store import dialect, intents, migrate, warehouses
+from lakeward.store import dialect, intents, migrate, tables, warehouses
 from lakeward.store.database import Database
 
 log = structlog.get_logger()
+
+VERSIONS_KEPT = 10_000  # metadata versions remembered by one handle
 
 
 class Registry:
@@ -31,11 +34,21 @@ class Registry:
         self.settings = settings
         self.warehouse = warehouse
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"
+        self._versions: dict[tuple[int, int], TableMetadata] = {}
         self._keeper = _Keeper(self)
 
     def engine(self, location: str) -> StorageEngine:
         """The storage engine for a location, with this registry's credentials."""
         return _engine(location, self.settings)
+
+    def metadata_version(self, connection: sa.Connection, table_id: int, version: int) -> TableMetadata | None:
+        """A version of a table's metadata, remembered: a version never changes, and ids are never used again."""
+        found = self._versions.get((table_id, version)) or tables.metadata_version(connection, table_id, version)
+        if found is not None:
+            if len(self._versions) >= VERSIONS_KEPT:
+                self._versions.clear()
+            self._versions[table_id, version] = found
+        return found
 
     def keep_intents(self) -> None:
         """From now on this owner's open intents are renewed in the background."""

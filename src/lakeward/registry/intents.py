@@ -26,8 +26,7 @@ def open_intent(registry: Registry, table: Table, kind: str = "write") -> Intent
     intent_id = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        current = tables.by_id(connection, table.table_id)
-        if current is None or current.dropped_at is not None:
+        if tables.live_version(connection, table.table_id) is None:
             raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
         intent = Intent(
             intent_id=intent_id,
@@ -43,16 +42,18 @@ def open_intent(registry: Registry, table: Table, kind: str = "write") -> Intent
 
 
 def abort(registry: Registry, intent: Intent) -> None:
-    """Give a write up: its objects go first, then its row, so that a death in between leaves it to recovery.
+    """Give a write up: first its claim, then its objects, then its row. A death in between leaves the rest to recovery.
 
-    An intent that is gone was registered or recovered: its files are then not ours to delete.
+    The claim goes first because a registration whose answer was lost may still be under way in the database: it is waited
+    for, and if it went through, the intent is gone and its files are not ours to delete.
     """
-    with registry.database.read() as connection:
-        if intents.load(connection, intent.intent_id) is None:
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        if not intents.mark_recovered(connection, intent.intent_id, now, sweep_after=now):
             return
     registry.engine(intent.prefix).delete_prefix(intent.prefix)
     with registry.database.transaction() as connection:
-        intents.take(connection, intent.intent_id)
+        intents.forget(connection, intent.intent_id, recovered_before=now)
 
 
 def is_open(connection: sa.Connection, intent: Intent) -> bool:

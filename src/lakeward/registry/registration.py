@@ -23,7 +23,6 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry import counters, intents, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.tables import metadata_in
 from lakeward.store import batches, dialect, footers, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
@@ -143,14 +142,15 @@ def insert_files(
         TableNotFound: the table was dropped.
         FileRefused: a file is registered already.
     """
-    current = tables.by_id(connection, table.table_id)
-    if current is None or current.dropped_at is not None:
+    version = tables.live_version(connection, table.table_id)
+    if version is None:
         raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
     if not files:
         return
-    metadata = metadata_in(connection, current)
-    update_table_files(connection, current, files, intent_id, now)
-    insert_footers(connection, registry, current, metadata, files, now)
+    metadata = registry.metadata_version(connection, table.table_id, version)
+    assert metadata is not None
+    update_table_files(connection, table, files, intent_id, now)
+    insert_footers(connection, registry, table, metadata, files, now)
     counters.add(connection, table.table_id, metadata.schema, files, now)
 
 
@@ -160,15 +160,14 @@ def update_table_files(
     """Insert the rows of table_files. Raises FileRefused: a path is registered already."""
     rows = [_row(table.table_id, file, intent_id, now) for file in files]
     try:
-        with connection.begin_nested():
-            file_store.insert(connection, rows)
+        file_store.insert(connection, rows)
     except sa.exc.IntegrityError as error:
-        paths = {file.path for file in files}
-        found = [file.file_path for file in file_store.by_paths(connection, paths)]
-        if not found and len(paths) == len(files):
+        if not file_store.is_duplicate(error):
             raise
-        name = found[0] if found else files[0].path
-        raise FileRefused("already_registered", f"{name} is registered already; a file belongs to one table") from error
+        which = files[0].path if len(files) == 1 else f"one of {len(files)} files, {files[0].path} and on,"
+        raise FileRefused(
+            "already_registered", f"{which} is registered already; a file belongs to one table"
+        ) from error
 
 
 def _row(table_id: int, file: DataFile, intent_id: str, now: datetime) -> Mapping[str, Any]:

@@ -10,6 +10,12 @@ from lakeward.store.dialect import in_integers, in_texts
 from lakeward.store.records import columns, records
 from lakeward.store.schema import PENDING, table_files
 
+
+def is_duplicate(error: sa.exc.IntegrityError) -> bool:
+    """Whether a file was refused because it is registered already: PostgreSQL names the index, SQLite the columns."""
+    return any(name in str(error.orig) for name in ("uq_table_files_file_path", "table_files.file_path"))
+
+
 _c = table_files.c
 _SELECT = sa.select(*columns(table_files, RegisteredFile))
 _LIVE = _c.set_aside_reason.is_(None)

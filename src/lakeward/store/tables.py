@@ -33,6 +33,15 @@ def by_id(connection: sa.Connection, table_id: int) -> Table | None:
     return _table(connection.execute(_BY_ID, {"table_id": table_id}).one_or_none())
 
 
+_STATE = sa.select(_c.version, _c.dropped_at).where(_c.table_id == sa.bindparam("table_id"))
+
+
+def live_version(connection: sa.Connection, table_id: int) -> int | None:
+    """The current metadata version of a table; none if it is gone or dropped."""
+    row = connection.execute(_STATE, {"table_id": table_id}).one_or_none()
+    return None if row is None or row.dropped_at is not None else int(row.version)
+
+
 def by_uuid(connection: sa.Connection, table_uuid: str) -> Table | None:
     return _table(connection.execute(_SELECT.where(_c.table_uuid == table_uuid)).one_or_none())
 

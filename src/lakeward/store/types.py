@@ -57,8 +57,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 def time_text(value: datetime) -> str:
     """2026-01-02T03:04:05.000006Z"""
-    value = value.astimezone(UTC)
-    return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond:06d}Z"
+    return value.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"  # in place of +00:00
 
 
 class Json(TypeDecorator[Any]):
