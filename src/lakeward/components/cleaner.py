@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import structlog
 
 from lakeward.components import recovery
-from lakeward.errors import LakewardError
+from lakeward.errors import LakewardError, StorageError
 from lakeward.model.tables import Table
 from lakeward.registry import Registry, retirement
 from lakeward.store import dialect, footers, intents, retired, tables
+
+log = structlog.get_logger()
 
 
 class CleanResult(msgspec.Struct, frozen=True):
@@ -30,7 +33,8 @@ def clean(registry: Registry) -> CleanResult:
     for table in _dropped(registry):
         try:
             gone += _forget(registry, table)
-        except LakewardError:
+        except LakewardError as error:
+            log.warning("table_not_deleted", location=table.location, error=str(error), code=error.code)
             failed.append(table.location)
     return CleanResult(
         files=ended.files,
@@ -45,7 +49,10 @@ def clean(registry: Registry) -> CleanResult:
 def purge(registry: Registry, table: Table) -> None:
     """Delete the files of a table that was dropped with `purge`, now. What cannot be deleted is left to `clean`."""
     retirement.end_quarantine(registry, table.table_id)
-    _forget(registry, table)
+    try:
+        _forget(registry, table)
+    except StorageError as error:
+        log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
 
 
 def _dropped(registry: Registry) -> list[Table]:

@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -18,8 +17,8 @@ import structlog
 from lakeward.errors import LakewardError, LeaseHeld, MetadataConflict
 from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
-from lakeward.model.files import Intent, RegisteredFile, RetiredFile
-from lakeward.model.tables import Document
+from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
+from lakeward.model.tables import Document, TableMetadata
 from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.snapshots import Conflict, Made, Pending
 
@@ -27,6 +26,7 @@ log = structlog.get_logger()
 
 TRIES = 20
 HOLD_POLL_SECONDS = 0.05
+COMPRESSION_PROPERTY = "write.parquet.compression-codec"
 
 
 class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,14 +58,12 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
         StorageError: an object cannot be read or written.
     """
     started = time.perf_counter()
-    state = snapshots.pending(registry, table_id, with_files=files)
-    if state.is_empty:
-        return _unchanged(state, started)
+    state = first = snapshots.pending(registry, table_id, with_files=files)
+    if first.is_empty:
+        return _unchanged(first, started)
     with _locks[registry.database.url.render_as_string(), table_id]:
-        first: Pending | None = None
         for attempt in range(TRIES):
             state = _await_release(registry, table_id, files)
-            first = first or state
             if state.is_empty or _covered(first, state):
                 return _unchanged(state, started)
             try:
@@ -148,43 +146,60 @@ def build(registry: Registry, state: Pending, intent: Intent) -> Made:
     """Write the objects of a flush below the intent's prefix; nothing is committed yet."""
     table, settings = state.table, registry.settings
     engine = registry.engine(table.location)
-    document = _with_versions(state, None if table.metadata_location is None else engine.read(table.metadata_location))
-    document, dropped = metadata.log_metadata(document, table.metadata_location, settings.keep_metadata_files)
+    superseded: list[tuple[str, str]] = []
+    if table.metadata_location is None:
+        document = _with_versions(state, None)
+    else:
+        previous = metadata.decode(engine.read(table.metadata_location))
+        document, dropped = metadata.log_metadata(
+            _with_versions(state, previous),
+            table.metadata_location,
+            previous["last-updated-ms"],
+            settings.keep_metadata_files,
+        )
+        superseded += [("metadata", location) for location in dropped]
     built = _snapshot(state, document, intent, engine.read, engine.write)
-    document, trimmed = metadata.trim_snapshots(built.document, settings.keep_snapshots)
+    document, trimmed = metadata.trim_snapshots(built.document if built else document, settings.keep_snapshots)
     location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
     engine.write(location, metadata.encode(document))
-    rejected = {file.file_id for file, _ in built.rejected}
-    superseded = [("metadata", dropped_location) for dropped_location in dropped]
-    superseded += [("manifest_list", snapshot["manifest-list"]) for snapshot in trimmed]
-    superseded += [("manifest", manifest) for manifest in built.superseded]
+    rejected = built.rejected if built else []
+    left_out = {file.file_id for file, _ in rejected}
+    snapshot = built.snapshot if built else None
+    superseded += [("manifest_list", each["manifest-list"]) for each in trimmed]
+    superseded += [("manifest", manifest) for manifest in (built.superseded if built else ())]
     return Made(
         metadata_location=location,
         document=document,
-        snapshot=built.snapshot,
-        added=[file for file in state.files if file.file_id not in rejected] if built.snapshot else [],
-        removed=list(state.removals) if built.snapshot else [],
-        rejected=built.rejected,
+        snapshot=snapshot,
+        added=[file for file in state.files if file.file_id not in left_out] if snapshot else [],
+        removed=list(state.removals) if snapshot else [],
+        rejected=rejected,
         superseded=superseded,
-        trimmed=[snapshot["snapshot-id"] for snapshot in trimmed],
+        trimmed=[each["snapshot-id"] for each in trimmed],
     )
 
 
-def _with_versions(state: Pending, current: bytes | None) -> Document:
+def _with_versions(state: Pending, document: Document | None) -> Document:
     now_ms = int(state.now.timestamp() * 1000)
-    versions = state.versions
-    if current is None:
+    versions = [_for_engines(version) for version in state.versions]
+    if document is None:
         document, versions = metadata.new_metadata(state.table, versions[0], now_ms), versions[1:]
-    else:
-        document = metadata.decode(current)
     for version in versions:
         document = metadata.apply_version(document, version, now_ms)
     return document
 
 
-def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, write: Write) -> Built:
+def _for_engines(version: TableMetadata) -> TableMetadata:
+    """Tell engines the table's compression too, unless its properties say otherwise."""
+    if version.format != "parquet" or COMPRESSION_PROPERTY in version.properties:
+        return version
+    codec = "uncompressed" if version.compression == "none" else version.compression
+    return msgspec.structs.replace(version, properties={**version.properties, COMPRESSION_PROPERTY: codec})
+
+
+def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, write: Write) -> Built | None:
     if not state.files and not state.removals:
-        return Built(document, None, [], [], [])
+        return None
     return build_snapshot(
         document,
         state.files,
@@ -192,12 +207,19 @@ def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, wr
         read=read,
         write=write,
         prefix=intent.prefix,
-        timestamp_ms=_time_ms(state.files, state.removals, state),
+        timestamp_ms=_time_ms(state),
+        removed_partitions={file.file_path: _partition(file) for file in state.removals if file.record is not None},
     )
 
 
-def _time_ms(files: Sequence[RegisteredFile], removals: Sequence[RetiredFile], state: Pending) -> int:
+def _partition(file: RetiredFile) -> tuple[int, PartitionValues]:
+    """(spec id, partition) of a file that has left, so that manifests without that partition need not be read."""
+    assert file.record is not None
+    return file.record["spec_id"], partition_values(file.record["partition_key"])
+
+
+def _time_ms(state: Pending) -> int:
     """The newest registration in the snapshot, never after now: an engine that pins its view when its transaction began
     would not see a snapshot with the time of the flush."""
-    times = [file.registered_at for file in files] + [file.retired_at for file in removals]
+    times = [file.registered_at for file in state.files] + [file.retired_at for file in state.removals]
     return int(min(max(times), state.now).timestamp() * 1000)

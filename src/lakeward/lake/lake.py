@@ -253,7 +253,7 @@ class Lake:
         versions = tables.versions(self.registry, table)
         return scan_files(
             planned.files,
-            lambda paths: {path: planned.footers.get(path) for path in paths},
+            footers.loader(self.registry, table, planned),
             versions[-1].schema,
             {version.spec_id: version.partition_by for version in versions},
             {version.schema_version: version.schema for version in versions},

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 import msgspec
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
 from lakeward.batching import batched
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
 from lakeward.model.files import PartitionMetadata, RegisteredFile
 from lakeward.model.tables import Table
 from lakeward.registry.handle import Registry
+from lakeward.registry.registration import FOOTERS_PROPERTY
+from lakeward.registry.tables import metadata_in
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
 from lakeward.store import dialect, files, footers
 
-DELETE_BATCH = 2_000  # paths a transaction: other writers wait no longer than one of these takes
+DELETE_SECONDS = 0.04  # of one transaction that deletes: other writers wait about as long
+DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
+ON_FIRST_USE = "on-first-use"  # a value of the table's property `lakeward.footers`
 LOAD_BATCH = 1_000
 REBUILD_BATCH = 200
 
@@ -25,6 +32,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     files: list[RegisteredFile]
     footers: dict[str, pq.FileMetaData]
+    missing: frozenset[
+        str
+    ]  # Parquet files without a row: the table's property `lakeward.footers` wants none, or none yet
 
 
 def load_partition_metadata(registry: Registry, path: str) -> pq.FileMetaData:
@@ -42,10 +52,24 @@ def load_partition_metadata(registry: Registry, path: str) -> pq.FileMetaData:
         raise PartitionMetadataNotFound(
             f"no footer is stored for {path}; `lakeward footers rebuild TABLE` reads those of a table again"
         )
-    return _decoded(registry, found[0]) or _read_again(registry, path)
+    return _decoded(found[0]) or _read_again(registry, found[0])
 
 
-def _decoded(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData | None:
+def load_many(
+    registry: Registry, paths: Iterable[str], connection: sa.Connection | None = None
+) -> dict[str, pq.FileMetaData | None]:
+    """The stored footers of many files, by path; none for one that is not stored whole, or cannot be decoded here.
+
+    A path without a row is left out. With `connection`, as of its transaction.
+    """
+    if connection is None:
+        with registry.database.read() as opened:
+            return load_many(registry, paths, opened)
+    rows = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
+    return {row.file_path: _decoded(row) for row in rows}
+
+
+def _decoded(row: PartitionMetadata) -> pq.FileMetaData | None:
     if row.metadata is None:
         return None
     try:
@@ -54,11 +78,14 @@ def _decoded(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData | No
         return None
 
 
-def _read_again(registry: Registry, path: str) -> pq.FileMetaData:
-    footer = read_footer(registry.engine(path), path)
+def _read_again(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData:
+    """The object's own footer, which replaces the stored one if it fits."""
+    footer = read_footer(registry.engine(row.file_path), row.file_path)
     data = encode_footer(footer)
-    with registry.database.transaction() as connection:
-        footers.replace(connection, path, data if len(data) <= registry.settings.footer_limit else None, len(data))
+    fits = len(data) <= registry.settings.footer_limit
+    if fits or row.metadata is not None:
+        with registry.database.transaction() as connection:
+            footers.replace(connection, row.file_path, data if fits else None, len(data))
     return footer
 
 
@@ -67,9 +94,30 @@ def plan(registry: Registry, table: Table) -> Plan:
     with registry.database.read() as connection:
         live = files.live(connection, table.table_id)
         paths = [file.file_path for file in live if file.file_type == "parquet"]
-        rows = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
-    decoded = ((row.file_path, _decoded(registry, row)) for row in rows)
-    return Plan(live, {path: footer for path, footer in decoded if footer is not None})
+        found = load_many(registry, paths, connection)
+    whole = {path: footer for path, footer in found.items() if footer is not None}
+    return Plan(live, whole, frozenset(paths) - found.keys())
+
+
+def loader(registry: Registry, table: Table, planned: Plan) -> Callable[[list[str]], dict[str, pq.FileMetaData | None]]:
+    """What gives a scan the footers of a plan, some paths at a time; none where it must read the object's own.
+
+    Where the table stores footers on first use, those that are missing are read from the objects, and stored.
+    """
+    with registry.database.read() as connection:
+        policy = metadata_in(connection, table).properties.get(FOOTERS_PROPERTY)
+
+    def load(paths: list[str]) -> dict[str, pq.FileMetaData | None]:
+        known: dict[str, pq.FileMetaData | None] = {path: planned.footers.get(path) for path in paths}
+        new = [path for path in paths if path in planned.missing] if policy == ON_FIRST_USE else []
+        if not new:
+            return known
+        engine = registry.engine(table.location)
+        read = {path: read_footer(engine, path) for path in new}
+        _store(registry, table, {path: encode_footer(footer) for path, footer in read.items()})
+        return {**known, **read}
+
+    return load
 
 
 def rebuild(registry: Registry, table: Table) -> int:
@@ -88,7 +136,7 @@ def rebuild(registry: Registry, table: Table) -> int:
     return len(paths)
 
 
-def _store(registry: Registry, table: Table, read: dict[str, bytes]) -> None:
+def _store(registry: Registry, table: Table, read: Mapping[str, bytes]) -> None:
     limit = registry.settings.footer_limit
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
@@ -109,10 +157,17 @@ def _store(registry: Registry, table: Table, read: dict[str, bytes]) -> None:
             footers.insert(connection, rows)
 
 
-def delete_partition_metadata_batch(registry: Registry, paths: Iterable[str] | Sequence[str]) -> int:
-    """Delete the footers of any number of paths, some thousands a transaction so that nobody waits long; how many."""
-    deleted = 0
-    for part in batched(paths, DELETE_BATCH):
+def delete_partition_metadata_batch(registry: Registry, paths: Iterable[str]) -> int:
+    """Delete the footers of any number of paths; how many there were.
+
+    Each transaction takes as many as the one before says can be deleted in a moment, so that other writers hardly wait.
+    """
+    remaining = iter(paths)
+    deleted, size = 0, DELETE_FIRST
+    while part := list(islice(remaining, size)):
         with registry.database.transaction() as connection:
+            started = time.perf_counter()
             deleted += footers.delete(connection, part)
+        seconds = max(time.perf_counter() - started, 1e-6)
+        size = max(1, min(int(size * min(DELETE_SECONDS / seconds, 4.0)), DELETE_MOST))
     return deleted

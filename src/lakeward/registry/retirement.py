@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+import structlog
 
 from lakeward.errors import FileRefused, IntentLost, InvalidInput, LakewardError
 from lakeward.iceberg.partitions import partition_fields, partition_value
@@ -24,8 +25,11 @@ from lakeward.model.tables import Document, Table
 from lakeward.registry import counters, intents, leases, registration
 from lakeward.registry.handle import Registry
 from lakeward.registry.tables import metadata_in
+from lakeward.storage.engine import engine_name
 from lakeward.store import dialect, files, footers, retired, stats
 from lakeward.store import intents as intent_store
+
+log = structlog.get_logger()
 
 BATCH = 1_000  # files whose quarantine ends in one transaction
 LEASE_SECONDS = 30.0
@@ -240,9 +244,15 @@ def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
 
 def _delete_objects(registry: Registry, batch: Sequence[RetiredFile]) -> tuple[list[RetiredFile], set[str]]:
     """(files that are gone, locations that are not)."""
-    engine = registry.engine(batch[0].file_path)
-    kept = {
-        failure.location
-        for failure in engine.delete([file.file_path for file in batch], below=registry.warehouse.location)
-    }
+    kept: set[str] = set()
+    by_engine: dict[str, list[str]] = {}
+    for file in batch:  # a registry may keep warehouses in several storages
+        by_engine.setdefault(engine_name(file.file_path), []).append(file.file_path)
+    for paths in by_engine.values():
+        try:
+            failures = registry.engine(paths[0]).delete(paths, below=registry.warehouse.location)
+            kept |= {failure.location for failure in failures}
+        except LakewardError as error:  # nothing of it can be reached now
+            log.warning("quarantine_not_ended", first=paths[0], files=len(paths), error=str(error), code=error.code)
+            kept |= set(paths)
     return [file for file in batch if file.file_path not in kept], kept

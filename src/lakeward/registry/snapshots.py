@@ -75,14 +75,17 @@ def commit(registry: Registry, table: Table, intent: Intent, made: Made, trigger
     """Make a flush the table's current metadata: one short transaction, or nothing.
 
     Raises:
-        Conflict: the intent is gone, the metadata is no longer what the flush was built on, or a file has left meanwhile.
+        Conflict: the intent is gone, the metadata is no longer what the flush was built on, a file has left meanwhile, or
+            somebody holds the table's pending files now.
     """
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
         now = dialect.now(connection)
+        document, snapshot = made.document, made.snapshot
         if not intents.take(connection, intent.intent_id):
             raise Conflict(f"the intent {intent.intent_id} is gone")
-        document, snapshot = made.document, made.snapshot
+        if snapshot is not None and leases.is_held(connection, hold_name(table)):
+            raise Conflict("the table's pending files are held since")
         values = {
             "metadata_location": made.metadata_location,
             "iceberg_version": table.version,

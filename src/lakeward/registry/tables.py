@@ -235,5 +235,18 @@ def _retire_everything(
     retired.retire_all(
         connection, table.table_id, reason="table dropped", now=now, expires_at=expires_at, removed_by=removed_by
     )
+    if (
+        table.metadata_location is not None
+    ):  # the table's folder goes when this one's time has passed, with all that is in it
+        current = {
+            "table_id": table.table_id,
+            "file_path": table.metadata_location,
+            "file_size": 0,
+            "kind": "metadata",
+            "reason": "table dropped",
+            "retired_at": now,
+            "expires_at": expires_at,
+        }
+        retired.insert(connection, [current])
     snapshots.mark_expired(connection, table.table_id, now)
     tables.delete_stats(connection, table.table_id)
