@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, UnauthorizedError
 
 import lakeward
+from lakeward.registry import leases, snapshots
 from lakeward.server.config import ENDPOINTS
+from lakeward.storage.locations import local_path
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
 # A part of a URL cannot be '.' or '..', however it is encoded: clients take such parts out.
@@ -253,6 +256,38 @@ def test_names_may_hold_any_character(
     assert catalog.load_table((name, "in " + name, name)).scan().to_arrow().num_rows == 3
 
 
+def test_while_somebody_holds_what_is_pending_the_answer_is_503_and_never_an_older_view(tmp_path: Path) -> None:
+    with lakeward.connect(
+        registry=tmp_path / "registry.db", warehouse=tmp_path / "warehouse", hold_timeout_seconds=0.2
+    ) as lake:
+        lake.create_table("sales.orders", ROWS.schema)
+        lake.append("sales.orders", ROWS)
+        url, token = lake.serve()
+        path, headers = f"{url}/v1/namespaces/sales/tables/orders", {"Authorization": f"Bearer {token}"}
+        with leases.held(lake.registry, snapshots.hold_name(lake.table("sales.orders")), seconds=60):
+            response = httpx.get(path, headers=headers)
+            assert response.status_code == 503
+            assert error(response)["type"] == "ServiceUnavailableException"
+            assert int(response.headers["retry-after"]) > 0
+            writer = httpx.get(path, headers={**headers, "X-Lakeward-Pending": "skip"})
+            assert writer.status_code == 200
+        assert httpx.get(path, headers=headers).json()["metadata"]["current-snapshot-id"] > 0
+
+
+def test_a_metadata_file_that_is_gone_is_named_in_the_words_that_clients_look_for(
+    client: httpx.Client, lake: lakeward.Lake
+) -> None:
+    lake.create_table("sales.orders", ROWS.schema)
+    location = load(client, "sales/tables/orders")["metadata-location"]
+    Path(local_path(location)).unlink()
+    response = client.get("/namespaces/sales/tables/orders")
+    assert error(response) == {
+        "message": f"Failed to open input stream for file: {location}",
+        "type": "NotFoundException",
+        "code": 404,
+    }
+
+
 # PyIceberg ----------------------------------------------------------------------------------------------------------------
 
 
@@ -314,8 +349,6 @@ def test_a_table_made_again_under_an_old_name_is_empty(catalog: RestCatalog, lak
 def test_many_clients_at_once_get_one_snapshot_of_all_that_was_registered(
     catalog: RestCatalog, lake: lakeward.Lake
 ) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     lake.create_table("sales.orders", ROWS.schema)
     for _ in range(5):
         lake.append("sales.orders", ROWS)
@@ -323,3 +356,17 @@ def test_many_clients_at_once_get_one_snapshot_of_all_that_was_registered(
         counts = list(threads.map(lambda _: catalog.load_table("sales.orders").scan().to_arrow().num_rows, range(16)))
     assert counts == [15] * 16
     assert len(lake.snapshots("sales.orders")) == 1
+
+
+def test_a_reader_sees_every_row_that_was_registered_before_it_asked(catalog: RestCatalog, lake: lakeward.Lake) -> None:
+    lake.create_table("sales.orders", ROWS.schema)
+
+    def append_and_read(_: int) -> tuple[int, int]:
+        lake.append("sales.orders", ROWS)
+        registered = lake.table("sales.orders").row_count
+        return registered, catalog.load_table("sales.orders").scan().to_arrow().num_rows
+
+    with ThreadPoolExecutor(4) as threads:
+        for registered, read in threads.map(append_and_read, range(40)):
+            assert registered <= read <= 120
+    assert catalog.load_table("sales.orders").scan().to_arrow().num_rows == 120

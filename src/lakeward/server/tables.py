@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Response
 
 from lakeward.components import snapshotter
-from lakeward.errors import TableNotFound
+from lakeward.errors import ObjectNotFound
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
 from lakeward.registry import Registry, tables
@@ -44,8 +44,8 @@ def router(registry: Registry) -> APIRouter:
         if_none_match: str | None = Header(None),
     ) -> Response:
         found = tables.load(registry, _identifier(namespace, table))
-        snapshotter.flush(registry, found.table_id, "query", files=pending != "skip")
-        return _answer(registry, _reloaded(registry, found), if_none_match)
+        flushed = snapshotter.flush(registry, found.table_id, "query", files=pending != "skip")
+        return _answer(registry, found, flushed.metadata_location, if_none_match)
 
     @routes.head("/{table}", status_code=204)
     def table_exists(namespace: str, table: str) -> Response:
@@ -59,31 +59,26 @@ def _identifier(namespace: str, table: str) -> TableIdentifier:
     return TableIdentifier(decode_namespace(namespace), decode_level(table))
 
 
-def _reloaded(registry: Registry, table: Table) -> Table:
-    """The table as it is after a flush.
-
-    Raises:
-        TableNotFound: it was dropped meanwhile.
-    """
-    found = tables.load_by_id(registry, table.table_id)
-    if found.dropped_at is not None:
-        raise TableNotFound(f"Table does not exist: {table.identifier}")
-    return found
-
-
-def _answer(registry: Registry, table: Table, known: str | None) -> Response:
+def _answer(registry: Registry, table: Table, location: str, known: str | None) -> Response:
     """The table (schema LoadTableResult), or 304 where the client has it as it is."""
-    assert table.metadata_location is not None, f"a flush left {table.identifier} without metadata"
     # A location is written once, so it stands for what is in it.
-    tag = f'"{hashlib.sha256(table.metadata_location.encode()).hexdigest()[:32]}"'
+    tag = f'"{hashlib.sha256(location.encode()).hexdigest()[:32]}"'
     if known is not None and tag in (part.strip().removeprefix("W/") for part in known.split(",")):
         return Response(status_code=304, headers={"ETag": tag})
     body = _LOADED % (
-        msgspec.json.encode(table.metadata_location),
-        registry.engine(table.location).read(table.metadata_location),
+        msgspec.json.encode(location),
+        _read(registry, location),
         msgspec.json.encode(_client_config(registry, table)),
     )
     return Response(body, media_type="application/json", headers={"ETag": tag})
+
+
+def _read(registry: Registry, location: str) -> bytes:
+    try:
+        return registry.engine(location).read(location)
+    except ObjectNotFound as error:
+        # In the words that clients look for.
+        raise ObjectNotFound(f"Failed to open input stream for file: {location}") from error
 
 
 def _client_config(registry: Registry, table: Table) -> dict[str, str]:
