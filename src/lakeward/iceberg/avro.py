@@ -17,6 +17,7 @@ from typing import Any
 
 import fastavro
 import msgspec
+import pyarrow as pa
 
 from lakeward.errors import StorageError
 from lakeward.model.tables import Document
@@ -46,38 +47,96 @@ class Container(msgspec.Struct, frozen=True):
 def read_container(data: bytes, names: Mapping[int, str]) -> Container:
     """Decode a whole file. `names`: what fields are called in the records, by field id; others keep their names.
 
+    The codecs that Iceberg's writers use are read: deflate, zstandard, snappy, null. (fastavro's own reader refuses a name
+    that is defined twice, as PyIceberg does for two partition fields of one decimal type.)
+
     Raises:
-        StorageError: it is no Avro file, is cut short, or has a codec that is not installed.
+        StorageError: it is no Avro file, is cut short, or has another codec.
     """
+    header, at = _header(data)
     try:
-        source = io.BytesIO(data)
-        reader = fastavro.block_reader(source)
-        metadata = {k: v if isinstance(v, bytes) else str(v).encode() for k, v in reader.metadata.items()}
+        metadata: dict[str, bytes] = header["meta"]
         text = metadata["avro.schema"]
         parsed = _read_schema(text, tuple(names.items()))
+        codec = metadata.get("avro.codec", b"null").decode()
         records: list[dict[str, Any]] = []
-        for block in reader:
-            body: Any = block.bytes_  # type: ignore[attr-defined]
-            body.seek(0)
-            records.extend(fastavro.schemaless_reader(body, parsed, None) for _ in range(block.num_records))  # type: ignore[misc]
+        while at < len(data):
+            count, at = _read_long(data, at)
+            size, at = _read_long(data, at)
+            if data[at + size : at + size + 16] != header["sync"]:
+                raise EOFError("a block does not end where it should")
+            body = io.BytesIO(_decompressed(codec, data[at : at + size]))
+            records.extend(fastavro.schemaless_reader(body, parsed, None) for _ in range(count))  # type: ignore[misc]
+            at += size + 16
         return Container(metadata, msgspec.json.decode(text), records)
-    except (ValueError, EOFError, KeyError, TypeError, zlib.error, IndexError, StopIteration) as error:
+    except _BROKEN as error:
         raise StorageError(
-            f"Avro file of {len(data)} bytes cannot be read: {error!r}; it is damaged or no Avro file"
+            f"Avro file of {len(data)} bytes cannot be read: {error!r}; it is damaged or has a codec that is not known"
+        ) from error
+
+
+_BROKEN = (ValueError, EOFError, KeyError, TypeError, IndexError, StopIteration, OSError, zlib.error, pa.ArrowException)
+
+
+def _decompressed(codec: str, data: bytes) -> bytes:
+    if codec == "deflate":
+        return zlib.decompress(data, wbits=-15)
+    if codec == "zstandard":
+        return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read())
+    if codec == "snappy":  # the length before compression is in front, a checksum behind
+        length, shift = 0, 0
+        for byte in data:
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        return bytes(pa.decompress(data[:-4], decompressed_size=length, codec="snappy", asbytes=True))
+    if codec == "null":
+        return data
+    raise ValueError(f"codec {codec}")
+
+
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    """A number that is not negative, and where the next thing starts."""
+    result, shift = 0, 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if result & 1:
+        raise ValueError("a negative length")
+    return result >> 1, at
+
+
+def _header(data: bytes) -> tuple[Any, int]:
+    """The header {"meta", "sync"}, and where the first block starts."""
+    if not data.startswith(_MAGIC):
+        raise StorageError(f"file of {len(data)} bytes is no Avro file; it is damaged or something else")
+    source = io.BytesIO(data)
+    source.seek(len(_MAGIC))
+    try:
+        header: Any = fastavro.schemaless_reader(source, _HEADER, None)
+        if len(header["sync"]) != 16:
+            raise EOFError("the header is cut short")
+        return header, source.tell()
+    except _BROKEN as error:
+        raise StorageError(
+            f"Avro file of {len(data)} bytes has no readable header: {error!r}; it is damaged"
         ) from error
 
 
 def header_schema(data: bytes) -> Document:
     """The schema in a file's header. Raises StorageError: it is no Avro file."""
-    if not data.startswith(_MAGIC):
-        raise StorageError(f"file of {len(data)} bytes is no Avro file; it is damaged or something else")
+    header, _ = _header(data)
     try:
-        header: Any = fastavro.schemaless_reader(io.BytesIO(data[len(_MAGIC) :]), _HEADER, None)
         result: Document = msgspec.json.decode(header["meta"]["avro.schema"])
         return result
-    except (ValueError, EOFError, KeyError, TypeError, IndexError) as error:
+    except _BROKEN as error:
         raise StorageError(
-            f"Avro file of {len(data)} bytes has no readable header: {error!r}; it is damaged"
+            f"Avro file of {len(data)} bytes has no readable schema: {error!r}; it is damaged"
         ) from error
 
 

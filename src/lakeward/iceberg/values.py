@@ -18,7 +18,7 @@ import math
 import re
 import struct
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
@@ -321,7 +321,7 @@ def _timestamp_nanos(value: Any, with_zone: bool) -> int:
     if not isinstance(value, datetime) or (value.tzinfo is not None) != with_zone:
         raise TypeError("no timestamp, or a zone too much or too little")
     if with_zone:
-        value = value.astimezone(timezone.utc).replace(tzinfo=None)  # noqa: UP017
+        value = value.astimezone(UTC).replace(tzinfo=None)
     since: timedelta = value - _EPOCH
     return (since.days * _DAY + since.seconds * 10**6 + since.microseconds) * 1000
 

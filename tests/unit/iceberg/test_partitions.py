@@ -1,0 +1,174 @@
+"""Partition specs and sort orders from what people write, and the paths that they read."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.sorting import SortOrder
+
+from lakeward.errors import ColumnNotFound, InvalidSchema
+from lakeward.iceberg import partitions, schemas
+from lakeward.model.tables import Document
+
+SCHEMA, _ = schemas.schema_from(
+    {
+        "id": "long",
+        "ts": "timestamptz",
+        "day": "date",
+        "name": "string",
+        "x": "double",
+        "where": "struct<city: string, tags: list<string>>",
+        "a, b)": "int",
+        "day(ts)": "int",
+        "p desc": "int",
+        "price": "decimal(9, 2)",
+        "flag": "boolean",
+    }
+)
+
+
+def fields(*partition_by: Any) -> list[tuple[int, int, str, str]]:
+    spec, _ = partitions.partition_spec(partition_by, SCHEMA)
+    return [(f["source-id"], f["field-id"], f["transform"], f["name"]) for f in spec["fields"]]
+
+
+@pytest.mark.parametrize(
+    "text, source, transform, name",
+    [
+        ("id", 1, "identity", "id"),
+        ("identity(id)", 1, "identity", "id"),
+        ("day(ts )", 2, "day", "ts_day"),
+        ("days(ts)", 2, "day", "ts_day"),
+        ("DAY( `ts`)", 2, "day", "ts_day"),
+        ("hour(ts)", 2, "hour", "ts_hour"),
+        ("month(day)", 3, "month", "day_month"),
+        ("years(day)", 3, "year", "day_year"),
+        ("bucket(16, id)", 1, "bucket[16]", "id_bucket"),
+        ("bucket(id, 16)", 1, "bucket[16]", "id_bucket"),
+        ("bucket[16](id)", 1, "bucket[16]", "id_bucket"),
+        ("truncate(4,name)", 4, "truncate[4]", "name_trunc"),
+        ("truncate[10]( price )", 10, "truncate[10]", "price_trunc"),
+        ("void(x)", 5, "void", "x_null"),
+        ("where.city", 12, "identity", "where.city"),
+        ("bucket(2, where.city)", 12, "bucket[2]", "where.city_bucket"),
+        ("`a, b)`", 7, "identity", "a, b)"),
+        ("bucket(3, `a, b)`)", 7, "bucket[3]", "a, b)_bucket"),
+        ("day(ts)", 8, "identity", "day(ts)"),
+        ("p desc", 9, "identity", "p desc"),
+    ],
+)
+def test_a_text_becomes_icebergs_field_and_a_columns_whole_name_goes_first(
+    text: str, source: int, transform: str, name: str
+) -> None:
+    assert fields(text) == [(source, 1000, transform, name)]
+
+
+def test_ids_go_on_from_the_last_one_and_documents_keep_theirs() -> None:
+    given_: list[Any] = ["id", {"source-id": 4, "transform": "truncate[2]", "name": "n", "field-id": 1009}, "day"]
+    spec, last = partitions.partition_spec(given_, SCHEMA, spec_id=3, last_partition_id=1004)
+    assert [f["field-id"] for f in spec["fields"]] == [1005, 1009, 1010]
+    assert (spec["spec-id"], last) == (3, 1010)
+    assert partitions.partition_spec([], SCHEMA) == ({"spec-id": 0, "fields": []}, 999)
+    PartitionSpec.model_validate(spec).check_compatible(schemas.to_pyiceberg(SCHEMA))
+
+
+@pytest.mark.parametrize(
+    "partition_by",
+    [
+        ["month(name)"],
+        ["bucket(4, x)"],
+        ["truncate(4, ts)"],
+        ["hour(day)"],
+        ["bucket(id)"],
+        ["day(4, ts)"],
+        ["bucket(0, id)"],
+        ["where"],
+        ["where.tags.element"],
+        ["id", "id"],
+        ["day(day)", "month(day)"],
+        ["bucket(4, id)", "bucket(4, id)"],
+        ["bucket(4, id)", "bucket(8, id)"],
+        [{"source-id": 1, "transform": "identity", "name": "name"}],
+        [{"source-id": 1, "transform": "bucket[2]", "name": "id"}],
+        [{"source-id": 1, "transform": "zorder"}],
+        [{"transform": "identity"}],
+    ],
+    ids=str,
+)
+def test_a_spec_that_iceberg_forbids_is_refused(partition_by: list[Any]) -> None:
+    with pytest.raises(InvalidSchema):
+        partitions.partition_spec(partition_by, SCHEMA)
+
+
+@pytest.mark.parametrize("text", ["nothing", "zorder(id)", "day(nothing)", "ID", ""])
+def test_a_column_that_is_not_there_is_named(text: str) -> None:
+    with pytest.raises(ColumnNotFound):
+        partitions.partition_spec([text], SCHEMA)
+    with pytest.raises((ColumnNotFound, InvalidSchema)):
+        partitions.sort_order([text], SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("id", (1, "identity", "asc", "nulls-first")),
+        ("id DESC", (1, "identity", "desc", "nulls-last")),
+        ("id asc nulls last", (1, "identity", "asc", "nulls-last")),
+        ("id nulls last", (1, "identity", "asc", "nulls-last")),
+        ("hours(ts) desc nulls first", (2, "hour", "desc", "nulls-first")),
+        ("p desc", (9, "identity", "asc", "nulls-first")),
+        ("p desc desc", (9, "identity", "desc", "nulls-last")),
+    ],
+)
+def test_a_sort_text_becomes_icebergs_field(text: str, expected: tuple[Any, ...]) -> None:
+    order = partitions.sort_order([text], SCHEMA, 4)
+    [field] = order["fields"]
+    assert (field["source-id"], field["transform"], field["direction"], field["null-order"]) == expected
+    assert SortOrder.model_validate(order).order_id == 4
+    assert partitions.sort_order(order["fields"], SCHEMA, 4) == order
+
+
+def test_the_order_that_sorts_by_nothing_has_the_id_0_and_no_other_has() -> None:
+    assert partitions.sort_order([], SCHEMA, 5) == {"order-id": 0, "fields": []}
+    assert partitions.sort_order(["id"], SCHEMA)["order-id"] == 1
+
+
+PATHS: list[tuple[str, Any, str]] = [
+    ("name", None, "name=null"),
+    ("name", "", "name="),
+    ("name", "a/b=c %ü", "name=a%2Fb%3Dc+%25%C3%BC"),
+    ("where.city", "x", "where.city=x"),
+    ("a, b)", 7, "a%2C+b%29=7"),
+    ("year(ts)", -1, "ts_year=1969"),
+    ("month(ts)", -1, "ts_month=1969-12"),
+    ("days(ts)", "1969-12-31", "ts_day=1969-12-31"),
+    ("hour(ts)", -1, "ts_hour=1969-12-31-23"),
+    ("flag", True, "flag=true"),
+    ("price", "-0.50", "price=-0.50"),
+    ("bucket(4, id)", 3, "id_bucket=3"),
+]
+
+
+@pytest.mark.parametrize("text, value, path", PATHS)
+def test_paths_are_for_people(text: str, value: Any, path: str) -> None:
+    spec, _ = partitions.partition_spec([text], SCHEMA)
+    assert partitions.partition_path(SCHEMA, spec, {1000: value}) == path
+
+
+def spec_of_two() -> Document:
+    return partitions.partition_spec(["name", "where.city"], SCHEMA)[0]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_path_has_one_part_a_field_whatever_is_in_the_values(one: str, two: str) -> None:
+    path = partitions.partition_path(SCHEMA, spec_of_two(), {1000: one, 1001: two})
+    assert [unquote_plus(part.partition("=")[2]) for part in path.split("/")] == [one, two]
+
+
+def test_an_unpartitioned_table_has_an_empty_path() -> None:
+    assert partitions.partition_path(SCHEMA, {"spec-id": 0, "fields": []}, {}) == ""
