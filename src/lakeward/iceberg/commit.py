@@ -212,10 +212,11 @@ def _without(
 ) -> list[Record]:
     """The rows of the manifest list after the removal. Data manifests are read until each path is found."""
     missing = set(gone)
+    known = entries.Groups(commit.document)
     result: list[Record] = []
     for row in rows:
         is_data = row["content"] == DATA
-        if (is_data and not missing) or not _may_hold(commit.document, row, missing if is_data else gone, partitions):
+        if (is_data and not missing) or not _may_hold(known, row, missing if is_data else gone, partitions):
             result.append(row)
             continue
         manifest = manifests.read_manifest(commit.get(row["manifest_path"]), row)
@@ -239,11 +240,13 @@ def _is_gone(data_file: Record, gone: set[str]) -> bool:
 
 
 def _may_hold(
-    document: Document, row: Record, paths: set[str], partitions: Mapping[str, tuple[int, PartitionValues]]
+    known: entries.Groups, row: Record, paths: set[str], partitions: Mapping[str, tuple[int, PartitionValues]]
 ) -> bool:
     if not paths <= partitions.keys():
         return True
-    group = entries.Groups(document).of(row["partition_spec_id"], document["current-schema-id"])
+    group = known.of(row["partition_spec_id"])
+    if any(field.type == "unknown" for field in group.layout.fields):
+        return True  # a column that a partition was made from is gone, and with it the type of its bounds
     of_spec = [values for spec_id, values in (partitions[p] for p in paths) if spec_id == row["partition_spec_id"]]
     return any(manifests.may_hold(row, group.layout.fields, entries.avro_partition(v, group)) for v in of_spec)
 

@@ -40,8 +40,13 @@ class Groups:
         self._current = self._schemas[document["current-schema-id"]]
         self._made: dict[tuple[int, int], Group] = {}
 
-    def of(self, spec_id: int, schema_id: int) -> Group:
-        """Raises ValueError: the table's metadata has no such spec or schema."""
+    def of(self, spec_id: int, schema_id: int | None = None) -> Group:
+        """The group of a spec and a schema, the current one if none is named.
+
+        Raises:
+            ValueError: the table's metadata has no such spec or schema.
+        """
+        schema_id = self._current["schema-id"] if schema_id is None else schema_id
         if (made := self._made.get((spec_id, schema_id))) is not None:
             return made
         if schema_id not in self._schemas:

@@ -26,7 +26,7 @@ def judge_type(type_: str) -> Any:
 
 def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     limit = 10**precision - 1
-    return st.integers(-limit, limit).map(lambda n: Decimal(Decimal(n).as_tuple()._replace(exponent=-scale)))
+    return st.integers(-limit, limit).map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
 
 
 PYTHON: dict[str, st.SearchStrategy[Any]] = {
