@@ -1,0 +1,53 @@
+"""The whole way on object storage: staged by Spark, registered, read by Spark, PyIceberg and scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyspark.sql import SparkSession
+
+import lakeward
+from lakeward.errors import FileRefused
+from lakeward.storage.engine import engine_for
+from tests.support.s3 import S3
+
+
+@pytest.fixture
+def lake(tmp_path: Path, s3: S3) -> Iterator[lakeward.Lake]:
+    with lakeward.connect(
+        registry=tmp_path / "registry.db",
+        warehouse=s3.warehouse,
+        s3_endpoint=s3.endpoint,
+        s3_region=s3.region,
+        s3_access_key=s3.access_key,
+        s3_secret_key=s3.secret_key,
+    ) as opened:
+        yield opened
+
+
+def test_rows_on_object_storage_are_read_by_every_engine(lake: lakeward.Lake, spark: SparkSession, s3: S3) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr("id", "concat('n/ %', id % 3) AS name")
+    for name, partition_by in (("t.plain", []), ("t.parts", ["name"])):
+        lake.create_table(name, frame.schema, partition_by=partition_by)
+        lake.append(name, frame)
+        assert lake.table(name).row_count == 100
+        assert spark.table(f"lakeward.{name}").where("name = 'n/ %1'").count() == 33
+        assert lake.scan(name, filter="name = 'n/ %1'").read_all().num_rows == 33
+        catalog = RestCatalog(
+            "lakeward",
+            uri=lake.catalog_url,
+            token=lake.token or "",
+            **{"s3.access-key-id": s3.access_key, "s3.secret-access-key": s3.secret_key},
+        )
+        assert catalog.load_table(name).scan().to_arrow().num_rows == 100
+
+
+def test_a_refused_write_leaves_no_object(lake: lakeward.Lake, spark: SparkSession, s3: S3) -> None:
+    lake.create_table("t.x", {"id": "long not null"})
+    with pytest.raises(FileRefused, match="'id'"):
+        lake.append("t.x", spark.range(0, 100, 1, 2).selectExpr("if(id = 99, null, id) AS id"))
+    engine = engine_for(lake.table("t.x").location, lake.settings.engine_config)
+    assert list(engine.list(lake.table("t.x").location + "/data/")) == []
