@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from lakeward.components.audit_statistics import file_disagreements, partition_disagreements
 from lakeward.errors import LakewardError, ObjectNotFound
 from lakeward.iceberg import manifests, metadata
 from lakeward.model.files import RegisteredFile
-from lakeward.model.tables import Table, TableStats
+from lakeward.model.tables import Document, Table, TableStats
 from lakeward.registry import Registry
+from lakeward.registry.tables import metadata_in
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import files, intents, retired, stats, tables
@@ -43,6 +45,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 class _Registered(msgspec.Struct, frozen=True):
     table: Table
+    schema: Document
     live: list[RegisteredFile]
     set_aside: list[RegisteredFile]
     stats: list[TableStats]
@@ -51,7 +54,8 @@ class _Registered(msgspec.Struct, frozen=True):
 
 
 def audit(registry: Registry, table: Table, *, checksums: bool = False) -> AuditReport:
-    """Compare counters with the rows of files, and these with the objects: that they are there, their sizes and row counts.
+    """Compare counters and statistics with the rows of files, and these with the objects: that they are there, their sizes,
+    row counts and what their footers say of columns.
 
     Args:
         checksums: read every byte: checksums that are there are verified, and those that are missing are filled in.
@@ -64,7 +68,7 @@ def audit(registry: Registry, table: Table, *, checksums: bool = False) -> Audit
     findings = list(_counter_findings(seen))
     verified = filled = 0
     for file in [*seen.live, *seen.set_aside]:
-        findings += _file_findings(engine, file)
+        findings += _file_findings(engine, file, seen.schema)
         if checksums:
             finding, was_filled = _check_checksum(registry, engine, file)
             findings += finding
@@ -91,6 +95,7 @@ def _registered(registry: Registry, table: Table) -> _Registered:
         quarantine = retired.of_table(connection, table.table_id)
         return _Registered(
             table=current,
+            schema=metadata_in(connection, current).schema,
             live=live,
             set_aside=aside,
             stats=stats.of_table(connection, table.table_id),
@@ -113,24 +118,32 @@ def _counter_findings(seen: _Registered) -> Iterator[Finding]:
             yield Finding(
                 "counter", f"tables.{name}", f"says {getattr(seen.table, name)}, the files' rows {rows[name]}"
             )
-    by_partition: dict[tuple[int, str, str], Counter[str]] = {}
+    yield from _partition_findings(seen)
+
+
+def _partition_findings(seen: _Registered) -> Iterator[Finding]:
+    members: dict[tuple[int, str, str], list[RegisteredFile]] = {}
     for file in seen.live:
-        key = file.spec_id, file.partition_key, file.file_type
-        counts = {"row_count": file.row_count, "file_count": 1, "total_size": file.file_size}
-        by_partition.setdefault(key, Counter()).update(counts)
+        members.setdefault((file.spec_id, file.partition_key, file.file_type), []).append(file)
     said = {(s.spec_id, s.partition_key, s.file_type): s for s in seen.stats}
-    for key in by_partition.keys() | said.keys():
-        found, stat = by_partition.get(key, Counter()), said.get(key)
-        for name in ("row_count", "file_count", "total_size"):
+    for key in members.keys() | said.keys():
+        here, stat = members.get(key, []), said.get(key)
+        found = {
+            "row_count": sum(file.row_count for file in here),
+            "file_count": len(here),
+            "total_size": sum(file.file_size for file in here),
+        }
+        for name, number in found.items():
             value = 0 if stat is None else getattr(stat, name)
-            if value != found[name]:
-                yield Finding(
-                    "statistics", f"table_stats {key[1]} {name}", f"says {value}, the files' rows {found[name]}"
-                )
+            if value != number:
+                yield Finding("statistics", f"table_stats {key[1]} {name}", f"says {value}, the files' rows {number}")
+        if stat is not None:
+            for detail in partition_disagreements(stat, here, seen.schema):
+                yield Finding("statistics", f"table_stats {key[1]}", detail)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------------
-def _file_findings(engine: StorageEngine, file: RegisteredFile) -> Iterator[Finding]:
+def _file_findings(engine: StorageEngine, file: RegisteredFile, schema: Document) -> Iterator[Finding]:
     try:
         size = engine.size(file.file_path)
     except ObjectNotFound:
@@ -141,12 +154,14 @@ def _file_findings(engine: StorageEngine, file: RegisteredFile) -> Iterator[Find
     if file.file_type != "parquet":
         return
     try:
-        rows = read_footer(engine, file.file_path).num_rows
+        footer = read_footer(engine, file.file_path)
     except LakewardError as error:
         yield Finding("unreadable", file.file_path, str(error))
         return
-    if rows != file.row_count:
-        yield Finding("rows", file.file_path, f"has {rows} rows, registered were {file.row_count}")
+    if footer.num_rows != file.row_count:
+        yield Finding("rows", file.file_path, f"has {footer.num_rows} rows, registered were {file.row_count}")
+    for detail in file_disagreements(file.statistics, footer, schema):
+        yield Finding("statistics", file.file_path, detail)
 
 
 def _check_checksum(registry: Registry, engine: StorageEngine, file: RegisteredFile) -> tuple[list[Finding], bool]:
