@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -44,9 +46,18 @@ class Settings:
     def __post_init__(self) -> None:
         if self.metadata_updates not in ("async", "sync"):
             raise InvalidSetting(f"metadata_updates={self.metadata_updates!r} is neither 'async' nor 'sync'")
-        for name in ("lease_seconds", "keep_snapshots", "keep_metadata_files"):
-            if getattr(self, name) <= 0:
-                raise InvalidSetting(f"{name}={getattr(self, name)!r} must be greater than 0")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not (value > 0 if least else value >= 0) or value == math.inf:  # NaN is neither
+                raise InvalidSetting(
+                    f"{name}={value!r} must be {'greater than 0' if least else '0 or more'}, and finite"
+                )
+
+    def __repr__(self) -> str:
+        """Without secrets: neither the token and the secret key, nor a password in the registry's URL."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
+        shown["registry"] = without_password(self.registry)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def engine_config(self) -> dict[str, Any]:
@@ -56,7 +67,28 @@ class Settings:
         return {name: value for name, value in pairs if value is not None}
 
 
+# Settings that must be greater than 0 (1), or at least 0 (0).
+_LEAST = {
+    "lease_seconds": 1,
+    "keep_snapshots": 1,
+    "keep_metadata_files": 1,
+    "sweep_after_seconds": 0,
+    "quarantine_seconds": 0,
+    "metadata_quarantine_seconds": 0,
+    "footer_limit": 0,
+    "hold_timeout_seconds": 0,
+}
+_PASSWORD = re.compile(r"(://[^/@:]*:).*@|([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+
+
+def without_password(url: str) -> str:
+    """A database URL to show: '***' for what would be a password in it, even if the URL is not well formed."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", url)
+
+
 _TYPES: dict[str, str] = {f.name: str(f.type) for f in fields(Settings)}
+
+_HIDDEN = frozenset(f.name for f in fields(Settings) if not f.repr)
 
 
 def load_settings(
@@ -91,7 +123,7 @@ def _from_file(path: Path | None) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidSetting(f"the settings file {path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
     for name in ("registry", "warehouse"):
         if isinstance(value := values.get(name), str) and "://" not in value:
@@ -113,11 +145,18 @@ def _converted(name: str, value: Any) -> Any:
         if kind.startswith("bool"):
             return value if isinstance(value, bool) else _WORDS[str(value).lower()]
         if kind.startswith("int"):
-            return int(value)
+            return _whole(value)
         if kind.startswith("float"):
             return float(value)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise InvalidSetting(f"{name}={value!r} is not of type {kind}") from None
     if not isinstance(value, str):
-        raise InvalidSetting(f"{name}={value!r} is not text")
+        shown = repr(value) if name not in _HIDDEN else f"a {type(value).__name__}"
+        raise InvalidSetting(f"{name}={shown} is not text")
     return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError
+    return int(value)

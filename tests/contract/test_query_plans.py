@@ -29,7 +29,7 @@ from tests.contract.store import rows
 
 ONE_ROW = {"registry_info", "warehouses"}  # an index would help nobody
 # Modules of the store that hold no queries on the registry's tables, or whose queries are on the database's catalog.
-NO_QUERIES = {"database", "feed", "migrate", "migrations", "records", "schema", "types"}
+NO_QUERIES = {"database", "feed", "migrate", "migrations", "prepared", "records", "schema", "types"}
 
 NOW = rows.TIME
 LATER = NOW + timedelta(days=1)
@@ -67,12 +67,12 @@ CALLS: dict[str, list[Call]] = {
     "dialect.lock_tables": [lambda m, c: m.lock_tables(c, [2, 1])],
     "dialect.now": [lambda m, c: m.now(c)],
     "files.by_ids": [lambda m, c: m.by_ids(c, BIG, [5, 6])],
-    "files.by_intent": [lambda m, c: m.by_intent(c, BIG, "i-1")],
     "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
     "files.count_pending": [lambda m, c: m.count_pending(c, BIG)],
     "files.delete": [lambda m, c: m.delete(c, BIG, [7, 8])],
     "files.has_pending": [lambda m, c: m.has_pending(c, BIG)],
     "files.in_partition": [lambda m, c: m.in_partition(c, BIG, 0, "1")],
+    "files.is_duplicate": [],  # reads an error, not the database
     "files.insert": [lambda m, c: m.insert(c, [_new_file])],
     "files.live": [lambda m, c: m.live(c, BIG), lambda m, c: m.live(c, BIG, 50, 10)],
     "files.mark_committed": [lambda m, c: m.mark_committed(c, BIG, [5, 6], 1, 1)],
@@ -118,6 +118,7 @@ CALLS: dict[str, list[Call]] = {
     "namespaces.path": [],
     "namespaces.set_properties": [lambda m, c: m.set_properties(c, 1, {})],
     "retired.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
+    "retired.by_paths": [lambda m, c: m.by_paths(c, ["/r1", "/r2"])],
     "retired.delete": [lambda m, c: m.delete(c, [1, 2])],
     "retired.ended": [lambda m, c: m.ended(c, LATER, 10), lambda m, c: m.ended(c, LATER, 10, BIG)],
     "retired.expire_table": [lambda m, c: m.expire_table(c, BIG, NOW, 1)],
@@ -156,6 +157,7 @@ CALLS: dict[str, list[Call]] = {
     "tables.insert_metadata": [lambda m, c: m.insert_metadata(c, _metadata)],
     "tables.metadata_version": [lambda m, c: m.metadata_version(c, BIG, 1)],
     "tables.metadata_versions": [lambda m, c: m.metadata_versions(c, BIG, 1)],
+    "tables.live_version": [lambda m, c: m.live_version(c, BIG)],
     "tables.replace_columns": [lambda m, c: m.replace_columns(c, BIG, [_field, _new_field])],
     "tables.swap_metadata": [
         lambda m, c: m.swap_metadata(c, BIG, None, {"metadata_location": "/m"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -17,6 +18,7 @@ from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.conform import conform
+from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
@@ -97,9 +99,15 @@ class RollingWriter:
             current, self._open = self._open, None
             if current is None:
                 return None
-            result = current.commit(self._sync)
+            if not current.rows:
+                current.give_up()
+                return None
+            result = current.commit()
             self.committed_rows += result.rows
             self.commits.append(result)
+            if self._sync:
+                result = writes.with_snapshot(self._registry, current.table, current.metadata, result)
+                self.commits[-1] = result
             return result
 
     def close(self) -> None:
@@ -169,7 +177,8 @@ class _OpenFile:
 
     def put(self, data: Any) -> None:
         """Check rows against the schema and hand them to the file. Raises FileRefused, InvalidInput."""
-        batches = list(conform(data, self.metadata.schema))  # all of them, before the first is written
+        # All of them, before the first is written.
+        batches = list(conform(data, self.metadata.schema, partition_sources(self._target)))
         for batch in batches:
             self._hand_over(batch)
             self.rows += batch.num_rows
@@ -198,22 +207,21 @@ class _OpenFile:
         except BaseException as error:
             self._error = error
 
-    def commit(self, sync: bool) -> AppendResult:
+    def commit(self) -> AppendResult:
         try:
             self._hand_over(None)
             self._thread.join()
             if self._error is not None:
                 raise self._error
-            result = registration.register(self._registry, self.table, self.intent, self._files)
+            return registration.register(self._registry, self.table, self.intent, self._files)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
             if not isinstance(error, LakewardError) or registration.is_settled(error):
                 writes.give_up(self._registry, self.intent)
             raise
-        return writes.with_snapshot(self._registry, self.table, self.metadata, result) if sync else result
 
     def give_up(self) -> None:
-        if self._error is None:
+        with contextlib.suppress(BaseException):  # its thread may have failed, which changes nothing here
             self._hand_over(None)
         self._thread.join()
         writes.give_up(self._registry, self.intent)

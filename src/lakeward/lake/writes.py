@@ -29,13 +29,23 @@ def batch_of(key: BatchKey) -> Batch | None:
     """(stream, id) or (stream, id, from, to) -> Batch.
 
     Raises:
-        InvalidInput: another shape, or an empty stream or id.
+        InvalidInput: another shape, an empty stream or id, or positions that JSON cannot hold.
     """
-    if key is None or isinstance(key, Batch):
-        return key
-    if not isinstance(key, tuple) or len(key) not in (2, 4) or not all(isinstance(k, str) and k for k in key[:2]):
+    if key is None:
+        return None
+    parts = (key.stream, key.batch_id, key.start, key.end) if isinstance(key, Batch) else key
+    if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(_is_key(k) for k in parts[:2]):
         raise InvalidInput(f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts")
-    return Batch(*key)
+    try:
+        msgspec.json.encode(parts[2:])
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"batch={key!r}: a position must be what JSON can hold: {error}") from None
+    return Batch(*parts)
+
+
+def _is_key(text: Any) -> bool:
+    """PostgreSQL's texts hold neither NUL nor surrogates."""
+    return isinstance(text, str) and text != "" and not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
 def write(
@@ -78,11 +88,11 @@ def _registered(
     lease: Lease | None,
 ) -> AppendResult:
     if not files and batch is None:  # nothing to commit, and no key to remember
-        intents.abort(registry, intent)
+        give_up(registry, intent)
         return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
     result = registration.register(registry, table, intent, files, batch=batch, lease=lease)
     if result.replayed:  # the same batch from two sides at once: the other one was quicker
-        intents.abort(registry, intent)
+        give_up(registry, intent)
     return result
 
 
@@ -96,7 +106,7 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
 
 
 def give_up(registry: Registry, intent: Intent) -> None:
-    """Abort a write after an error; what cannot be deleted now is left to recovery, and the first error stays the error."""
+    """Abort a write; what cannot be deleted now is left to recovery, and what happened before stays the outcome."""
     try:
         intents.abort(registry, intent)
     except LakewardError as error:

@@ -33,10 +33,15 @@ def check_level(level: str, of: str) -> str:
         raise InvalidName(f"{of} {level!r} is empty; give at least one visible character")
     if len(level) > MAX_NAME_LENGTH:
         raise InvalidName(f"{of} {level[:40]!r}... has {len(level)} characters; at most {MAX_NAME_LENGTH} are allowed")
-    bad = [c for c in level if ord(c) < 32 or ord(c) == 127]
-    if bad or any(0xD800 <= ord(c) <= 0xDFFF for c in level):
+    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in level):
         raise InvalidName(f"{of} {level!r} holds a control or surrogate character; use printable characters")
     return level
+
+
+def _parts(name: str | tuple[str, ...], of: str) -> tuple[str, ...]:
+    if not isinstance(name, str | tuple | list):
+        raise InvalidName(f"{of} {name!r} is neither text nor a tuple of texts")
+    return tuple(name.split(".")) if isinstance(name, str) else tuple(name)
 
 
 def parse_namespace(name: NamespaceName) -> tuple[str, ...]:
@@ -45,7 +50,7 @@ def parse_namespace(name: NamespaceName) -> tuple[str, ...]:
     Raises:
         InvalidName: a level is empty, too long or holds control characters.
     """
-    levels = tuple(name.split(".")) if isinstance(name, str) else tuple(name)
+    levels = _parts(name, "namespace")
     if not levels:
         raise InvalidName("the namespace is empty; give a name such as 'sales'")
     return tuple(check_level(level, "namespace") for level in levels)
@@ -57,9 +62,7 @@ def parse_table(name: TableName) -> TableIdentifier:
     Raises:
         InvalidName: no namespace, or a part is empty, too long or holds control characters.
     """
-    if isinstance(name, TableIdentifier):
-        return name
-    parts = tuple(name.split(".")) if isinstance(name, str) else tuple(name)
+    parts = (*name.namespace, name.name) if isinstance(name, TableIdentifier) else _parts(name, "table")
     if len(parts) < 2:
         raise InvalidName(f"table {name!r} names no namespace; write 'namespace.table' or ('namespace', 'table')")
     return TableIdentifier(parse_namespace(parts[:-1]), check_level(parts[-1], "table"))

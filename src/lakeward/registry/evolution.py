@@ -12,7 +12,7 @@ from lakeward.iceberg import evolution, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
-from lakeward.registry.tables import find, metadata_in
+from lakeward.registry.tables import find_locked, metadata_in
 from lakeward.store import dialect, tables
 
 Edited = tuple[TableMetadata, int]  # the new metadata (its version is set here) and the last column id
@@ -27,8 +27,7 @@ def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> Table
     """
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [find(connection, registry, identifier).table_id])
-        table = find(connection, registry, identifier)
+        table = find_locked(connection, registry, identifier)
         current = metadata_in(connection, table)
         edited, last_column_id = edit(table, current)
         if edited == current:
@@ -148,7 +147,6 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
     """
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [find(connection, registry, identifier).table_id])
-        table = find(connection, registry, identifier)
+        table = find_locked(connection, registry, identifier)
         earlier = metadata_in(connection, table, version)
         return _store(connection, table, earlier, table.last_column_id, f"rollback to {version}")

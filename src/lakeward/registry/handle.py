@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -84,7 +85,13 @@ def open_registry(settings: Settings, *, upgrade: bool = False) -> Registry:
 
 
 def registry_url(text: str) -> str:
-    """A URL stays; a file's path becomes sqlite:///absolute/path."""
+    """A URL stays; a file's path becomes sqlite:///absolute/path.
+
+    Raises:
+        InvalidSetting: a path with '?', where a URL's path ends.
+    """
+    if "?" in text and "://" not in text:
+        raise InvalidSetting(f"registry path {text!r} holds '?', which a database URL cannot hold; choose another path")
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
 
 
@@ -101,7 +108,7 @@ def _warehouse(database: Database, settings: Settings) -> Warehouse:
     if found is None:
         _engine(location, settings).check_writable(location)
         with database.transaction() as connection:
-            if warehouses.by_name(connection, name) is None:  # another process may have been quicker
+            with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():  # another may be quicker
                 warehouses.insert(connection, str(uuid.uuid4()), name, location, dialect.now(connection))
             found = warehouses.by_name(connection, name)
     assert found is not None

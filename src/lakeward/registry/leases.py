@@ -10,10 +10,13 @@ from datetime import datetime, timedelta
 
 import msgspec
 import sqlalchemy as sa
+import structlog
 
-from lakeward.errors import LeaseHeld, LeaseLost
+from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, leases
+
+log = structlog.get_logger()
 
 POLL_SECONDS = 0.05
 
@@ -101,6 +104,8 @@ def held(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) ->
                 renew(registry, lease)
             except LeaseLost:
                 return
+            except LakewardError as error:  # the next round tries again
+                log.warning("lease_renewal_failed", lease=name, error=str(error), code=error.code)
 
     thread = threading.Thread(target=keep, name=f"lakeward-lease-{name}", daemon=True)
     thread.start()
@@ -109,4 +114,12 @@ def held(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) ->
     finally:
         done.set()
         thread.join()
+        _let_go(registry, lease)
+
+
+def _let_go(registry: Registry, lease: Lease) -> None:
+    """Release, if the registry answers: otherwise the lease runs out by itself, and what the block did stays its outcome."""
+    try:
         release(registry, lease)
+    except LakewardError as error:
+        log.warning("lease_not_released", lease=lease.name, error=str(error), code=error.code)

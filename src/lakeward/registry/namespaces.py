@@ -85,10 +85,16 @@ def drop(registry: Registry, name: NamespaceName) -> None:
     levels = parse_namespace(name)
     with registry.database.transaction() as connection:
         found = find(connection, registry, levels)
-        holds_tables = tables.any_in_namespace(connection, found.namespace_id)
-        if holds_tables or namespaces.below(connection, found.warehouse_id, levels, limit=1):
-            raise NamespaceNotEmpty(
-                f"Namespace {'.'.join(levels)} is not empty: it holds {'tables' if holds_tables else 'namespaces'}; "
-                "drop them first"
-            )
-        namespaces.delete(connection, found.namespace_id)
+        if tables.any_in_namespace(connection, found.namespace_id):
+            raise _not_empty(levels, "tables")
+        if namespaces.below(connection, found.warehouse_id, levels, limit=1):
+            raise _not_empty(levels, "namespaces")
+        try:
+            with connection.begin_nested():
+                namespaces.delete(connection, found.namespace_id)
+        except sa.exc.IntegrityError:  # a table was made in it meanwhile
+            raise _not_empty(levels, "tables") from None
+
+
+def _not_empty(levels: tuple[str, ...], what: str) -> NamespaceNotEmpty:
+    return NamespaceNotEmpty(f"Namespace {'.'.join(levels)} is not empty: it holds {what}; drop them first")

@@ -23,7 +23,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry import counters, intents, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.store import batches, dialect, footers, tables
+from lakeward.store import batches, dialect, footers, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
 
@@ -82,6 +82,7 @@ def _register(
         if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
             return first
         if not intent_store.take(connection, intent.intent_id):
+            _live_version(connection, table)  # a drop takes the table's open intents with it
             raise IntentLost(
                 f"the write {intent.intent_id} of {table.identifier} took longer than its lease, and recovery has taken it; "
                 "nothing was registered: write again, or raise lease_seconds"
@@ -89,16 +90,20 @@ def _register(
         if lease is not None:
             leases.check(connection, lease)
         now = dialect.now(connection)
-        result = AppendResult(
-            table_uuid=table.table_uuid,
-            rows=sum(file.row_count for file in files),
-            files=[file.path for file in files],
-            bytes=sum(file.size for file in files),
-        )
+        result = _result(table, files)
         if batch is not None:
             _apply_batch(connection, table, batch, result, now)
         insert_files(connection, registry, table, files, intent.intent_id, now)
         return result
+
+
+def _result(table: Table, files: Sequence[DataFile]) -> AppendResult:
+    return AppendResult(
+        table_uuid=table.table_uuid,
+        rows=sum(file.row_count for file in files),
+        files=[file.path for file in files],
+        bytes=sum(file.size for file in files),
+    )
 
 
 def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
@@ -119,13 +124,18 @@ def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: 
     if batch.start is not None or batch.end is not None:
         found = batches.position(connection, table.table_id, batch.stream)
         stands = None if found is None else found[0]
-        if found is not None and stands != batch.start:
+        if found is not None and stands != _as_kept(batch.start):
             raise BatchOutOfOrder(
                 f"batch {batch.batch_id!r} of stream {batch.stream!r} starts at {batch.start!r}, but the stream stands at "
                 f"{stands!r}; read again from there"
             )
         batches.set_position(connection, table.table_id, batch, now)
     batches.insert(connection, table.table_id, batch, result, now)
+
+
+def _as_kept(position: Any) -> Any:
+    """A position as it comes back from the registry: JSON has no tuples, and keys are texts."""
+    return msgspec.json.decode(msgspec.json.encode(position))
 
 
 def insert_files(
@@ -142,9 +152,7 @@ def insert_files(
         TableNotFound: the table was dropped.
         FileRefused: a file is registered already.
     """
-    version = tables.live_version(connection, table.table_id)
-    if version is None:
-        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
+    version = _live_version(connection, table)
     if not files:
         return
     metadata = registry.metadata_version(connection, table.table_id, version)
@@ -152,6 +160,13 @@ def insert_files(
     update_table_files(connection, table, files, intent_id, now)
     insert_footers(connection, registry, table, metadata, files, now)
     counters.add(connection, table.table_id, metadata.schema, files, now)
+
+
+def _live_version(connection: sa.Connection, table: Table) -> int:
+    version = tables.live_version(connection, table.table_id)
+    if version is None:
+        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
+    return version
 
 
 def update_table_files(
@@ -230,25 +245,20 @@ def _settle(
     lease: Lease | None,
     error: RegistryUnavailable,
 ) -> AppendResult:
-    """The registry did not answer: was it committed? An intent that is gone, with our files there, says yes."""
+    """The registry did not answer: was it committed? The intent says: while it is open, it was not."""
     for _ in range(SETTLE_TRIES):
         time.sleep(SETTLE_WAIT_SECONDS)
         try:
             with registry.database.transaction() as connection:
                 dialect.lock_tables(connection, [table.table_id])  # after a commit that may still be under way
                 is_open = intents.is_open(connection, intent)
-                registered = file_store.by_intent(connection, table.table_id, intent.intent_id)
+                answer = None if is_open else _answer_of(connection, table, intent, files, batch)
             if is_open:
                 return _register(registry, table, intent, files, batch, lease)
         except RegistryUnavailable:
             continue
-        if len(registered) == len(files):
-            return AppendResult(
-                table_uuid=table.table_uuid,
-                rows=sum(file.row_count for file in files),
-                files=[file.path for file in files],
-                bytes=sum(file.size for file in files),
-            )
+        if answer is not None:
+            return answer
         raise IntentLost(
             f"the write {intent.intent_id} of {table.identifier} is not known any more; nothing was registered: write again"
         ) from error
@@ -256,6 +266,20 @@ def _settle(
         f"{error} Whether the write {intent.intent_id} of {table.identifier} was registered is not known: its files are kept. "
         "Send it again with its batch key once the registry answers, or look for it with `lakeward files`"
     ) from error
+
+
+def _answer_of(
+    connection: sa.Connection, table: Table, intent: Intent, files: Sequence[DataFile], batch: Batch | None
+) -> AppendResult | None:
+    """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
+    result = _result(table, files)
+    first = None if batch is None else first_answer_in(connection, table, batch)
+    if first is not None:
+        return result if first.files == result.files else first
+    if not files:
+        return result
+    known = [file.intent_id == intent.intent_id for file in file_store.by_paths(connection, result.files)]
+    return result if any(known) or retired.by_paths(connection, result.files) else None
 
 
 def is_settled(error: LakewardError) -> bool:

@@ -34,6 +34,17 @@ def find(connection: sa.Connection, registry: Registry, identifier: TableIdentif
     return found
 
 
+def find_locked(connection: sa.Connection, registry: Registry, identifier: TableIdentifier) -> Table:
+    """The table of this name, its row locked, as it is now that nobody else changes it. Raises TableNotFound."""
+    found = find(connection, registry, identifier)
+    while True:
+        dialect.lock_tables(connection, [found.table_id])
+        again = find(connection, registry, identifier)
+        if again.table_id == found.table_id:
+            return again
+        found = again  # while we waited, the name went to another table
+
+
 def load(registry: Registry, name: TableName) -> Table:
     """Raises TableNotFound, InvalidName."""
     identifier = parse_table(name)
@@ -141,6 +152,7 @@ def create(
             with connection.begin_nested():
                 table_id = tables.insert(connection, values)
         except sa.exc.IntegrityError:  # another process was quicker
+            namespaces.find(connection, registry, identifier.namespace)  # to drop the namespace, it may be
             raise TableAlreadyExists(f"Table already exists: {identifier}") from None
         first = TableMetadata(
             table_id=table_id,
@@ -169,14 +181,20 @@ def _one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
         raise InvalidInput(f"{setting}={value!r} is not offered here; use {' or '.join(map(repr, allowed))}")
 
 
+_SECRETS = ("secret", "password", "passwd", "token", "accesskey", "credential")
+
+
 def _no_secrets(engine_config: Mapping[str, Any]) -> None:
     """The registry's columns are readable: credentials belong into the settings."""
-    for name in engine_config:
-        if any(word in name.lower() for word in ("secret", "password", "token", "access_key", "credential")):
+    for name, value in engine_config.items():
+        plain = "".join(c for c in name.lower() if c.isalnum())  # access_key, access-key, accessKey
+        if any(word in plain for word in _SECRETS):
             raise InvalidInput(
                 f"engine_config {name!r} looks like a secret, and the registry keeps none; "
                 "give it in the settings (s3_access_key, s3_secret_key) or the environment"
             )
+        if isinstance(value, Mapping):
+            _no_secrets(value)
 
 
 def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
@@ -187,16 +205,16 @@ def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
     """
     old, new = parse_table(name), parse_table(new_name)
     with registry.database.transaction() as connection:
-        found = find(connection, registry, old)
+        found = find_locked(connection, registry, old)
         namespace = namespaces.find(connection, registry, new.namespace)
         if tables.by_name(connection, namespace.warehouse_id, path(new.namespace), new.name):
             raise TableAlreadyExists(f"Table already exists: {new}")
-        dialect.lock_tables(connection, [found.table_id])
         try:
             with connection.begin_nested():
                 values = {"namespace_id": namespace.namespace_id, "name": new.name}
                 tables.update(connection, found.table_id, values)
         except sa.exc.IntegrityError:
+            namespaces.find(connection, registry, new.namespace)
             raise TableAlreadyExists(f"Table already exists: {new}") from None
         return find(connection, registry, new)
 
@@ -211,8 +229,7 @@ def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
     """
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        found = find(connection, registry, identifier)
-        dialect.lock_tables(connection, [found.table_id])
+        found = find_locked(connection, registry, identifier)
         now = dialect.now(connection)
         keep = timedelta(seconds=0 if purge else registry.settings.quarantine_seconds)
         _retire_everything(connection, registry, found, now, now + keep)

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from psycopg.types.string import TextLoader
 
+from lakeward.config import without_password
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
 
 BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
@@ -53,7 +54,12 @@ class Database:
         _databases.add(self)
 
     def __repr__(self) -> str:
-        return f"Database({self.url.render_as_string(hide_password=True)!r})"
+        return f"Database({self.shown_url!r})"
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its secrets, for messages."""
+        return without_password(self.url.render_as_string(hide_password=True))
 
     @contextmanager
     def transaction(self, *, foreign_keys: bool = True) -> Iterator[sa.Connection]:
@@ -97,8 +103,9 @@ class Database:
 def _sqlalchemy_url(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise InvalidSetting(f"registry {url!r} is no database URL; use a file path or postgresql://...") from None
+    except (sa.exc.ArgumentError, ValueError):  # the latter for a port that is no number
+        shown = without_password(url)
+        raise InvalidSetting(f"registry {shown!r} is no database URL; use a file path or postgresql://...") from None
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         return parsed
@@ -134,6 +141,7 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
             f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "cache_size = -16384",  # 16 MiB
             "temp_store = MEMORY",
+            "secure_delete = OFF",  # some builds overwrite what is deleted: four times the cost for footers
         ):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -275,10 +283,15 @@ def _wrapped(database: Database) -> Iterator[None]:
     """Driver errors become ours, once, here."""
     try:
         yield
+    except sa.exc.TimeoutError as error:
+        raise RegistryUnavailable(
+            f"no connection to the registry {database.shown_url} became free: too many threads use it at once; "
+            "use fewer, or give each its own lake"
+        ) from error
     except sa.exc.DBAPIError as error:
         if _does_not_answer(error):
             raise RegistryUnavailable(
-                f"the registry {database.url.render_as_string(hide_password=True)} does not answer: {_reason(error)}; "
+                f"the registry {database.shown_url} does not answer: {_reason(error)}; "
                 "check that it runs and that the address is right"
             ) from error
         raise DatabaseError(f"the registry refused a statement: {_reason(error)}") from error

@@ -71,11 +71,6 @@ def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[Registered
     return records(RegisteredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
 
 
-def by_intent(connection: sa.Connection, table_id: int, intent_id: str) -> list[RegisteredFile]:
-    query = _SELECT.where(_c.table_id == table_id, _c.intent_id == intent_id)
-    return records(RegisteredFile, connection.execute(query))
-
-
 def mark_committed(
     connection: sa.Connection, table_id: int, file_ids: Iterable[int], snapshot_id: int, sequence_number: int
 ) -> int:

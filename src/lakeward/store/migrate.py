@@ -139,7 +139,7 @@ def _has_file(database: Database) -> bool:
 
 
 def _name(database: Database) -> str:
-    return database.url.render_as_string(hide_password=True)
+    return database.shown_url
 
 
 def _refuse_newer(database: Database, found: RegistryStatus) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import RetiredFile
-from lakeward.store.dialect import in_integers
+from lakeward.store.dialect import in_integers, in_texts
 from lakeward.store.records import columns, records
 from lakeward.store.schema import retired_files, table_files, table_snapshots
 
@@ -38,6 +38,10 @@ def mark_removed(connection: sa.Connection, retired_ids: Iterable[int], snapshot
 
 def of_table(connection: sa.Connection, table_id: int) -> list[RetiredFile]:
     return records(RetiredFile, connection.execute(_SELECT.where(_c.table_id == table_id).order_by(_c.retired_id)))
+
+
+def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[RetiredFile]:
+    return records(RetiredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
 
 
 def any_of_table(connection: sa.Connection, table_id: int) -> bool:
