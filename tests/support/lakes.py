@@ -9,7 +9,7 @@ import lakeward
 from lakeward import Lake
 from lakeward.model.tables import Table
 
-ROWS = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
+ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
 SCHEMA = {"id": "long", "name": "string"}
 
 
