@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from lakeward.model.files import RegisteredFile
 from lakeward.store.dialect import in_integers, in_texts
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, records
 from lakeward.store.schema import PENDING, table_files
 
@@ -19,11 +20,12 @@ def is_duplicate(error: sa.exc.IntegrityError) -> bool:
 _c = table_files.c
 _SELECT = sa.select(*columns(table_files, RegisteredFile))
 _LIVE = _c.set_aside_reason.is_(None)
+_INSERT = Prepared(table_files.insert())
 _NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.execute(table_files.insert(), list(rows))
+    _INSERT.run_many(connection, rows)
 
 
 def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | None = None) -> list[RegisteredFile]:

@@ -7,15 +7,17 @@ import sqlalchemy as sa
 
 from lakeward.model.files import PartitionMetadata
 from lakeward.store.dialect import in_texts
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, records
 from lakeward.store.schema import partition_metadata
 
 _c = partition_metadata.c
+_INSERT = Prepared(partition_metadata.insert())
 _SELECT = sa.select(*columns(partition_metadata, PartitionMetadata))
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.execute(partition_metadata.insert(), list(rows))
+    _INSERT.run_many(connection, rows)
 
 
 def load(connection: sa.Connection, paths: Iterable[str]) -> list[PartitionMetadata]:

@@ -5,17 +5,20 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.model.files import Intent
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import pending_writes
 
 _c = pending_writes.c
 _SELECT = sa.select(*columns(pending_writes, Intent))
 _OPEN = _c.recovered_at.is_(None)
+_INSERT = Prepared(pending_writes.insert())
+_TAKE = Prepared(pending_writes.delete().where(_c.intent_id == sa.bindparam("id"), _OPEN))
 
 
 def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
     values = {name: getattr(intent, name) for name in Intent.__struct_fields__}
-    connection.execute(pending_writes.insert(), {**values, "started_at": now})
+    _INSERT.run(connection, {**values, "started_at": now})
 
 
 def load(connection: sa.Connection, intent_id: str) -> Intent | None:
@@ -26,12 +29,9 @@ def of_table(connection: sa.Connection, table_id: int) -> list[Intent]:
     return records(Intent, connection.execute(_SELECT.where(_c.table_id == table_id, _OPEN)))
 
 
-_TAKE = pending_writes.delete().where(_c.intent_id == sa.bindparam("id"), _OPEN)
-
-
 def take(connection: sa.Connection, intent_id: str) -> bool:
     """Delete an open intent. False if it is gone or has been recovered."""
-    return connection.execute(_TAKE, {"id": intent_id}).rowcount == 1
+    return _TAKE.run(connection, {"id": intent_id}) == 1
 
 
 def renew(connection: sa.Connection, owner: str, until: datetime) -> int:

@@ -6,16 +6,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.tables import TableStats
-from lakeward.store.records import columns, record, records
+from lakeward.store.prepared import Prepared
+from lakeward.store.records import columns, records
 from lakeward.store.schema import table_stats
 
 _c = table_stats.c
 _SELECT = sa.select(*columns(table_stats, TableStats))
 _KEY = ("table_id", "spec_id", "partition_key", "file_type")
 _IS_ROW = sa.and_(*[_c[name] == sa.bindparam(f"key_{name}") for name in _KEY])
-_ONE = _SELECT.where(_IS_ROW)
+_ONE = Prepared(_SELECT.where(_IS_ROW))
 _VALUES = ("row_count", "file_count", "total_size", "last_modified", "columns")
-_UPDATE = table_stats.update().where(_IS_ROW).values({name: sa.bindparam(f"new_{name}") for name in _VALUES})
+_INSERT = Prepared(table_stats.insert())
+_UPDATE = Prepared(table_stats.update().where(_IS_ROW).values({name: sa.bindparam(f"new_{name}") for name in _VALUES}))
 
 
 def _key(table_id: int, spec_id: int, partition_key: str, file_type: str) -> dict[str, Any]:
@@ -25,8 +27,8 @@ def _key(table_id: int, spec_id: int, partition_key: str, file_type: str) -> dic
 def load(
     connection: sa.Connection, table_id: int, spec_id: int, partition_key: str, file_type: str
 ) -> TableStats | None:
-    rows = connection.execute(_ONE, _key(table_id, spec_id, partition_key, file_type))
-    return record(TableStats, rows.one_or_none())
+    row = _ONE.one(connection, _key(table_id, spec_id, partition_key, file_type))
+    return None if row is None else TableStats(**row)
 
 
 def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
@@ -35,12 +37,12 @@ def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
 
 
 def insert(connection: sa.Connection, stats: TableStats) -> None:
-    connection.execute(table_stats.insert(), {name: getattr(stats, name) for name in TableStats.__struct_fields__})
+    _INSERT.run(connection, {name: getattr(stats, name) for name in TableStats.__struct_fields__})
 
 
 def update(connection: sa.Connection, stats: TableStats) -> None:
     values: Mapping[str, Any] = {f"new_{name}": getattr(stats, name) for name in _VALUES}
-    connection.execute(_UPDATE, {**_key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type), **values})
+    _UPDATE.run(connection, {**_key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type), **values})
 
 
 def delete(connection: sa.Connection, stats: TableStats) -> None:

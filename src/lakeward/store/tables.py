@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
 
@@ -33,13 +34,13 @@ def by_id(connection: sa.Connection, table_id: int) -> Table | None:
     return _table(connection.execute(_BY_ID, {"table_id": table_id}).one_or_none())
 
 
-_STATE = sa.select(_c.version, _c.dropped_at).where(_c.table_id == sa.bindparam("table_id"))
+_STATE = Prepared(sa.select(_c.version, _c.dropped_at).where(_c.table_id == sa.bindparam("table_id")))
 
 
 def live_version(connection: sa.Connection, table_id: int) -> int | None:
     """The current metadata version of a table; none if it is gone or dropped."""
-    row = connection.execute(_STATE, {"table_id": table_id}).one_or_none()
-    return None if row is None or row.dropped_at is not None else int(row.version)
+    row = _STATE.one(connection, {"table_id": table_id})
+    return None if row is None or row["dropped_at"] is not None else int(row["version"])
 
 
 def by_uuid(connection: sa.Connection, table_uuid: str) -> Table | None:
@@ -92,7 +93,7 @@ COUNTERS = (
     "landing_size",
     "landing_file_count",
 )
-_ADD = (
+_ADD = Prepared(
     tables.update()
     .where(_c.table_id == sa.bindparam("id"))
     .values(
@@ -104,7 +105,7 @@ _ADD = (
 def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> None:
     """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away)."""
     parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
-    connection.execute(_ADD, {"id": table_id, "now": now, **parameters})
+    _ADD.run(connection, {"id": table_id, "now": now, **parameters})
 
 
 def swap_metadata(connection: sa.Connection, table_id: int, expected: str | None, values: Mapping[str, Any]) -> bool:
