@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,14 @@ def test_values_of_every_kind_raise_no_finding(lake: Lake) -> None:
     types |= {"n": "decimal(5,1)", "t": "timestamptz", "a": "date", "o": "boolean"}
     make_table(lake, NAME, schema=types)
     for sign in (1, -1):
-        row = {"i": sign, "l": sign << 40, "f": sign * 1.5, "d": float("nan"), "s": "é" * 30, "b": b"\xff" * 30}
+        row: dict[str, Any] = {
+            "i": sign,
+            "l": sign << 40,
+            "f": sign * 1.5,
+            "d": float("nan"),
+            "s": "é" * 30,
+            "b": b"\xff" * 30,
+        }
         row |= {"m": sign * Decimal("12345678901234567.125"), "n": sign * Decimal("1.5"), "o": sign > 0}
         row |= {"t": datetime(1969 + sign, 1, 1, tzinfo=UTC), "a": date(1970 + sign, 1, 1)}
         lake.append(NAME, [row, dict.fromkeys(types)])
