@@ -25,7 +25,7 @@ from lakeward.registry.tables import FIRST_PARTITION_ID
 from lakeward.server.embedded import EmbeddedServer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def connect(
@@ -332,3 +332,19 @@ class Lake:
         from lakeward.pipeline.spark_session import spark_session
 
         return spark_session({**self.spark_conf(), **(conf or {})}, master)
+
+    def dataframe(self, name: TableName, spark: SparkSession | None = None) -> DataFrame:
+        """A table as a Spark DataFrame: what is registered now, pending files too.
+
+        A Parquet table is loaded through the catalog. A table of JSON lines is in no Iceberg snapshot: its rows are read
+        here, by the table's schema, and handed to Spark, so it should fit in memory.
+
+        Raises:
+            TableNotFound, InvalidName, SparkMissing, JavaMissing.
+        """
+        session = spark if spark is not None else self.spark()
+        table = self.table(name)
+        if table.format == "json":
+            return session.createDataFrame(self.scan(table.identifier).read_all())
+        parts = (self.settings.catalog, *table.namespace, table.name)
+        return session.table(".".join(f"`{part.replace('`', '``')}`" for part in parts))
