@@ -73,24 +73,28 @@ def merge(
 
 
 def _merged(old: ColumnStatistics, files: list[FileStatistics], field_id: int, order: Order) -> ColumnStatistics:
-    values, nulls, nans, bounded = old.value_count, old.null_count, old.nan_count, old.bounded
-    lowers, uppers = {old.lower}, {old.upper}
-    for file in files:
-        count = file.value_counts.get(field_id)
-        if count is None:
-            continue
-        null_count, nan_count = file.null_counts.get(field_id, 0), file.nan_counts.get(field_id, 0)
-        lower, upper = file.lower.get(field_id), file.upper.get(field_id)
-        values, nulls, nans = values + count, nulls + null_count, nans + nan_count
-        lowers.add(lower)
-        uppers.add(upper)
-        # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
-        bounded = bounded and (count <= null_count + nan_count or (lower is not None and upper is not None))
+    having = [file for file in files if field_id in file.value_counts]
+    values = [file.value_counts[field_id] for file in having]
+    nulls = [file.null_counts.get(field_id, 0) for file in having]
+    nans = [file.nan_counts.get(field_id, 0) for file in having]
+    lowers = [file.lower.get(field_id) for file in having]
+    uppers = [file.upper.get(field_id) for file in having]
+    counts = (old.value_count + sum(values), old.null_count + sum(nulls), old.nan_count + sum(nans))
+    # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
+    bounded = old.bounded and (
+        (None not in lowers and None not in uppers)
+        or all(
+            lower is not None and upper is not None or value <= null + nan
+            for value, null, nan, lower, upper in zip(values, nulls, nans, lowers, uppers, strict=True)
+        )
+    )
     if not bounded:
-        return ColumnStatistics(values, nulls, nans, None, None, False)
-    return ColumnStatistics(values, nulls, nans, _extreme(min, lowers, order), _extreme(max, uppers, order))
+        return ColumnStatistics(*counts, None, None, False)
+    return ColumnStatistics(
+        *counts, _extreme(min, {old.lower, *lowers}, order), _extreme(max, {old.upper, *uppers}, order)
+    )
 
 
 def _extreme(choose: Callable[..., bytes], bounds: set[bytes | None], order: Order) -> bytes | None:
-    known = [bound for bound in bounds if bound is not None]
-    return choose(known, key=order) if len(known) > 1 else next(iter(known), None)
+    bounds.discard(None)
+    return choose(bounds, key=order) if len(bounds) > 1 else next(iter(bounds), None)

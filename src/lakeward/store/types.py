@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -55,6 +56,7 @@ class UtcTime(TypeDecorator[datetime]):
         return datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
 
 
+@lru_cache(maxsize=1024)  # the rows of one transaction mostly have one time
 def time_text(value: datetime) -> str:
     """2026-01-02T03:04:05.000006Z"""
     return value.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"  # in place of +00:00
