@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import postgres
 from tests.support import s3 as s3_support
+from tests.support.made import MadeRegistries
 from tests.support.postgres import PostgresServer
 from tests.support.s3 import S3
 
@@ -34,6 +35,23 @@ def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'registry.db'}"
     url: str = request.getfixturevalue("pg_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def made_registries() -> MadeRegistries:
+    return MadeRegistries()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def made_url(request: pytest.FixtureRequest, tmp_path: Path, made_registries: MadeRegistries) -> Iterator[str]:
+    """A registry of each kind that is made already, and empty: a copy, which takes no migration."""
+    if request.param == "sqlite":
+        yield made_registries.sqlite(tmp_path)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = made_registries.postgresql(server)
+    yield url
+    server.drop_database(url)
 
 
 @pytest.fixture(scope="session")

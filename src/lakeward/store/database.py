@@ -43,6 +43,7 @@ class Database:
             InvalidSetting: the URL is of another database.
         """
         self.url = _sqlalchemy_url(url)
+        self.shown_url = without_password(url)  # for messages
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate: _Gate | None = None
         if self.is_sqlite:
@@ -55,11 +56,6 @@ class Database:
 
     def __repr__(self) -> str:
         return f"Database({self.shown_url!r})"
-
-    @property
-    def shown_url(self) -> str:
-        """The URL without its secrets, for messages."""
-        return without_password(self.url.render_as_string(hide_password=True))
 
     @contextmanager
     def transaction(self, *, foreign_keys: bool = True) -> Iterator[sa.Connection]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics
-from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Text, UtcTime
+from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Name, Text, UtcTime
 
 SCHEMA_VERSION = 1  # of the newest migration
 MINIMUM_VERSION = 1  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
@@ -81,7 +81,7 @@ namespaces = _table(
     _id("namespace_id"),
     _col("warehouse_id", Int64, _ref("warehouses.warehouse_id")),
     _col("levels", Json(tuple[str, ...])),
-    _col("path", Text),  # the levels joined by U+001F: unique, and sorted as the REST catalog lists them
+    _col("path", Name),  # the levels joined by U+001F: unique, and sorted as the REST catalog lists them
     _col("properties", Json(dict[str, str])),
     _col("created_at", UtcTime),
     sa.UniqueConstraint("warehouse_id", "path"),
@@ -92,7 +92,7 @@ tables = _table(
     _id("table_id"),
     _col("table_uuid", Text),
     _col("namespace_id", Int64, _ref("namespaces.namespace_id"), null=True),  # none once dropped
-    _col("name", Text),
+    _col("name", Name),
     _col("location", Text),
     _col("format", Text),
     _col("format_version", Int32),

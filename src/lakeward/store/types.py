@@ -15,6 +15,8 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 Int64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 Int32 = sa.Integer()
 Text = sa.Text()
+# By code point whatever the collation of the database, as SQLite has it: pages and ranges go by these.
+Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Bytes = sa.LargeBinary()
 
 

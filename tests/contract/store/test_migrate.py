@@ -47,7 +47,8 @@ def test_the_history_makes_what_the_schema_says(empty: Database) -> None:
 )
 def test_alembic_finds_nothing_to_change(empty: Database) -> None:
     migrate.create_or_upgrade(empty)
-    with empty.transaction() as connection:
+    # An engine of its own: a Database leaves JSON to the types of our columns, and reflection has none.
+    with sa.create_engine(empty.url).connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "include_name": lambda name, kind, _: "xid" not in str(name)}
         )

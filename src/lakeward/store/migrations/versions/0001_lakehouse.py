@@ -21,6 +21,8 @@ depends_on = None
 INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 INT32 = sa.Integer()
 TEXT = sa.Text()
+# By code point whatever the collation of the database, as SQLite has it: pages and ranges go by these.
+NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 BYTES = sa.LargeBinary()
 FLAG = sa.Boolean().with_variant(sa.Integer(), "sqlite")
 TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
@@ -90,7 +92,7 @@ namespaces = _table(
     _id("namespace_id"),
     _col("warehouse_id", INT64, _ref("warehouses.warehouse_id")),
     _col("levels", JSON),
-    _col("path", TEXT),  # the levels joined by U+001F: unique, and sorted as the REST catalog lists them
+    _col("path", NAME),  # the levels joined by U+001F: unique, and sorted as the REST catalog lists them
     _col("properties", JSON),
     _col("created_at", TIME),
     sa.UniqueConstraint("warehouse_id", "path"),
@@ -101,7 +103,7 @@ tables = _table(
     _id("table_id"),
     _col("table_uuid", TEXT),
     _col("namespace_id", INT64, _ref("namespaces.namespace_id"), null=True),  # none once dropped
-    _col("name", TEXT),
+    _col("name", NAME),
     _col("location", TEXT),
     _col("format", TEXT),
     _col("format_version", INT32),
