@@ -1,18 +1,23 @@
-"""What every benchmark shares: where it ran, medians, small lakes, and one way to show figures.
+"""What the benchmarks share: options, the environment's line, timing, figures, and a table with a file to register.
 
-Machines are noisy: compare ratios of one run, not seconds of two. Each script takes --json.
+A script is `main(run, __doc__)`; `run(options, report)` measures and adds figures. Times are medians of repeats, and what is
+compared is measured in the same run, one after the other in turn, so that the machine's mood hits both.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
+import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,77 +25,149 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-import lakeward
-from lakeward import Lake
-from lakeward.model.files import DataFile, Intent
-from lakeward.model.tables import Table
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import intents, registration, tables
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # for tests.support, which starts PostgreSQL and S3
 
-COLUMNS = {f"n{i}": "long" for i in range(10)} | {f"s{i}": "string" for i in range(10)}
-NAME = "bench.t"
+import lakeward  # noqa: E402
+from lakeward.model.files import DataFile  # noqa: E402
+from lakeward.model.tables import Table  # noqa: E402
+from lakeward.pipeline.arrow_write import write_arrow  # noqa: E402
+from lakeward.pipeline.target import WriteTarget  # noqa: E402
+from lakeward.registry import Registry, intents, tables  # noqa: E402
 
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A temporary folder on the disk of the working directory: /tmp may be memory, which would flatter fsync."""
-    with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as path:
-        yield Path(path).absolute()
+FOLDER = ROOT / ".cache" / "bench"  # on the checkout's disk: a folder in memory would make durable commits free
 
 
-@contextmanager
-def lake(at: Path, **settings: Any) -> Iterator[Lake]:
-    with lakeward.connect(at / "registry.db", at / "warehouse", **settings) as opened:
-        yield opened
+@dataclass(frozen=True)
+class Options:
+    full: bool
+    folder: Path  # empty, removed at the end
+
+    def pick(self, quick: int, full: int) -> int:
+        return full if self.full else quick
 
 
-def sample(rows: int = 100) -> pa.Table:
-    numbers = {f"n{i}": pa.array(range(i, rows + i), pa.int64()) for i in range(10)}
-    return pa.table(numbers | {f"s{i}": [f"value {j % 7}" for j in range(rows)] for i in range(10)})
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    value: float
+    unit: str
+    note: str = ""
 
 
-def one_file(opened: Lake, name: str = NAME) -> tuple[Table, DataFile]:
-    """A table of 20 columns, and a real file of it that can be registered under many names."""
-    opened.create_table(name, COLUMNS)
-    table, metadata = tables.load_with_metadata(opened.registry, name)
-    intent = intents.open_intent(opened.registry, table)
-    (file,) = write_arrow(WriteTarget(table, metadata, intent, opened.registry.engine(table.location)), sample())
-    return table, file
+@dataclass
+class Report:
+    environment: dict[str, Any]
+    figures: list[Figure] = field(default_factory=list)
+    quiet: bool = False  # with --json
+
+    def add(self, name: str, value: float, unit: str, note: str = "") -> float:
+        self.figures.append(Figure(name, value, unit, note))
+        if not self.quiet:
+            print(f"{name:<72} {_shown(value):>12} {unit:<9} {note}".rstrip(), flush=True)
+        return value
 
 
-def copies(file: DataFile, count: int, tag: object) -> list[DataFile]:
-    return [msgspec.structs.replace(file, path=f"{file.path}-{tag}-{i}") for i in range(count)]
+def main(run: Callable[[Options, Report], None], description: str | None) -> None:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="all sizes; takes longer")
+    parser.add_argument("--json", action="store_true", help="one JSON object in place of lines")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to measure (the disk matters)")
+    arguments = parser.parse_args()
+    report = Report(environment(), quiet=arguments.json)
+    if not arguments.json:
+        print("  ".join(f"{name}: {value}" for name, value in report.environment.items()), flush=True)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=arguments.folder))
+    started = time.perf_counter()
+    try:
+        run(Options(arguments.full, folder), report)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    seconds = round(time.perf_counter() - started, 1)
+    if arguments.json:
+        figures = [asdict(figure) for figure in report.figures]
+        print(json.dumps({"environment": report.environment, "seconds": seconds, "figures": figures}, indent=2))
+    else:
+        print(f"({seconds} s)\n")
 
 
-def register(opened: Lake, table: Table, files: list[DataFile]) -> tuple[float, float]:
-    """(seconds of the registration, seconds of the intent's own transaction before it)"""
-    start = time.perf_counter()
-    intent: Intent = intents.open_intent(opened.registry, table)
-    middle = time.perf_counter()
-    registration.register(opened.registry, table, intent, files)
-    return time.perf_counter() - middle, middle - start
+def environment() -> dict[str, Any]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cores": os.cpu_count(),
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "python": platform.python_version(),
+        "lakeward": lakeward.__version__,
+        "load": f"{os.getloadavg()[0]:.1f}",  # of the minute before: what else ran on the machine
+    }
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+def _shown(value: float) -> str:
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+# Timing -----------------------------------------------------------------------------------------------------------------
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - start
+    return time.perf_counter() - started
 
 
-def median(values: list[float]) -> float:
+def in_turn(rounds: int, *works: Callable[[], object]) -> list[list[float]]:
+    """Seconds of each, measured in turn: first all once, then all again."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for work, into in zip(works, times, strict=True):
+            into.append(seconds(work))
+    return times
+
+
+def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def show(title: str, figures: dict[str, Any]) -> None:
-    """Figures with where and when they were measured; --json for one JSON object."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    where = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+def percentile(values: Sequence[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+def waits(report: Report, name: str, times: Sequence[float]) -> None:
+    """The median, the 99th percentile and the longest, in ms."""
+    for label, value in (("p50", median(times)), ("p99", percentile(times, 99)), ("longest", max(times))):
+        report.add(f"{name}, {label}", value * 1e3, "ms")
+
+
+# A table and its file -----------------------------------------------------------------------------------------------------
+SCHEMA = {f"n{i}": "long" for i in range(10)} | {f"s{i}": "string" for i in range(9)}
+ROWS = 100
+
+
+def rows(count: int = ROWS) -> pa.Table:
+    numbers = {f"n{i}": pa.array(range(i, i + count), pa.int64()) for i in range(10)}
+    return pa.table(numbers | {f"s{i}": [f"{i}-{j % 7}" for j in range(count)] for i in range(9)})
+
+
+@contextmanager
+def lake_in(folder: Path, **settings: Any) -> Iterator[lakeward.Lake]:
+    registry = settings.pop("registry", folder / "registry.db")
+    with lakeward.connect(registry, settings.pop("warehouse", folder / "warehouse"), **settings) as lake:
+        yield lake
+
+
+def written_file(registry: Registry, table: Table, data: pa.Table | None = None) -> DataFile:
+    """A Parquet file below the table's location that is not registered."""
+    metadata = tables.metadata(registry, table)
+    intent = intents.open_intent(registry, table)
+    (file,) = write_arrow(
+        WriteTarget(table, metadata, intent, registry.engine(table.location)), rows() if data is None else data
     )
-    if "--json" in sys.argv:
-        print(msgspec.json.encode({"title": title, "where": where, "figures": figures}).decode())
-        return
-    print(f"{title} ({where})")
-    for name, value in figures.items():
-        print(f"  {name:<66} {value:,.4g}" if isinstance(value, float) else f"  {name:<66} {value}")
+    return file
+
+
+def copies(file: DataFile, count: int, start: int) -> list[DataFile]:
+    """The same file under other names: registration looks at no object."""
+    return [msgspec.structs.replace(file, path=f"{file.path}-{start + i}") for i in range(count)]

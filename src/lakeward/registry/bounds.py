@@ -73,28 +73,23 @@ def merge(
 
 
 def _merged(old: ColumnStatistics, files: list[FileStatistics], field_id: int, order: Order) -> ColumnStatistics:
-    having = [file for file in files if field_id in file.value_counts]
-    values = [file.value_counts[field_id] for file in having]
-    nulls = [file.null_counts.get(field_id, 0) for file in having]
-    nans = [file.nan_counts.get(field_id, 0) for file in having]
-    lowers = [file.lower.get(field_id) for file in having]
-    uppers = [file.upper.get(field_id) for file in having]
-    counts = (old.value_count + sum(values), old.null_count + sum(nulls), old.nan_count + sum(nans))
-    # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
-    bounded = old.bounded and (
-        (None not in lowers and None not in uppers)
-        or all(
-            lower is not None and upper is not None or value <= null + nan
-            for value, null, nan, lower, upper in zip(values, nulls, nans, lowers, uppers, strict=True)
-        )
-    )
+    values, nulls, nans, bounded = old.value_count, old.null_count, old.nan_count, old.bounded
+    lower, upper = old.lower, old.upper
+    for file in files:
+        count = file.value_counts.get(field_id)
+        if count is None:
+            continue
+        null_count, nan_count = file.null_counts.get(field_id, 0), file.nan_counts.get(field_id, 0)
+        values, nulls, nans = values + count, nulls + null_count, nans + nan_count
+        low, high = file.lower.get(field_id), file.upper.get(field_id)
+        # Only nulls and NaNs: nothing to bound. Otherwise a file without bounds takes them from the whole.
+        if (low is None or high is None) and count > null_count + nan_count:
+            bounded = False
+        # Most bounds are the same as before, and need no decoding.
+        if low is not None and low != lower and (lower is None or order(low) < order(lower)):
+            lower = low
+        if high is not None and high != upper and (upper is None or order(high) > order(upper)):
+            upper = high
     if not bounded:
-        return ColumnStatistics(*counts, None, None, False)
-    return ColumnStatistics(
-        *counts, _extreme(min, {old.lower, *lowers}, order), _extreme(max, {old.upper, *uppers}, order)
-    )
-
-
-def _extreme(choose: Callable[..., bytes], bounds: set[bytes | None], order: Order) -> bytes | None:
-    bounds.discard(None)
-    return choose(bounds, key=order) if len(bounds) > 1 else next(iter(bounds), None)
+        return ColumnStatistics(values, nulls, nans, None, None, False)
+    return ColumnStatistics(values, nulls, nans, lower, upper)
