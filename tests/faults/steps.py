@@ -1,4 +1,4 @@
-"""A process that takes one write or flush step by step, and kills itself where it is told.
+"""A process that takes one write, flush, replacement or clean-up step by step, and kills itself where it is told.
 
 Run as `python -m tests.faults.steps REGISTRY WAREHOUSE STEP`. Nothing is patched: the steps are those of lake.writes and
 components.snapshotter, called one by one.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.components import snapshotter
+from lakeward.components import cleaner, snapshotter
+from lakeward.model.files import DataFile, Intent
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, snapshots, tables
+from lakeward.registry import Registry, intents, registration, retirement, snapshots, tables
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -25,6 +27,8 @@ NAME = "sales.orders"
 
 WRITE_STEPS = ("intent", "half a file", "files", "transaction", "registered")
 FLUSH_STEPS = ("flush intent", "flush objects", "flush transaction", "flushed")
+REPLACE_STEPS = ("replacement's files", "replacement transaction", "replaced")
+CLEAN_STEPS = ("quarantine transaction", "objects deleted", "cleaned")
 
 
 def die() -> None:
@@ -38,7 +42,9 @@ def die_at_commit(registry: Registry, statement_part: str) -> None:
         if statement.startswith(statement_part):
             die()
 
-    sa.event.listen(registry.database.engine, "after_cursor_execute", after)
+    engine = registry.database.engine
+    sa.event.listen(engine, "after_cursor_execute", after)
+    sa.event.listen(engine, "before_cursor_execute", lambda *_: None)  # prepared statements then come this way too
 
 
 def write(registry: Registry, step: str) -> None:
@@ -77,6 +83,32 @@ def flush(registry: Registry, step: str) -> None:
     die()
 
 
+def replace(registry: Registry, step: str) -> None:
+    """Replace the partition name=n0 by one row."""
+    table, metadata = tables.load_with_metadata(registry, NAME)
+
+    def make(intent: Intent) -> list[DataFile]:
+        target = WriteTarget(table, metadata, intent, registry.engine(table.location))
+        files = write_arrow(target, [{"id": 100, "name": "n0"}])
+        if step == "replacement's files":
+            die()
+        if step == "replacement transaction":
+            die_at_commit(registry, "UPDATE tables")
+        return files
+
+    retirement.replace_partition(registry, table, {"name": "n0"}, make)
+    die()
+
+
+def clean(registry: Registry, step: str) -> None:
+    if step == "quarantine transaction":
+        die_at_commit(registry, "DELETE FROM partition_metadata")
+    if step == "objects deleted":
+        die_at_commit(registry, "DELETE FROM retired_files")
+    cleaner.clean(registry)
+    die()
+
+
 def live_writer(registry: Registry) -> None:
     """Declare a write, say so, wait to be told, and register: for longer than the lease."""
     table, metadata = tables.load_with_metadata(registry, NAME)
@@ -92,12 +124,14 @@ def live_writer(registry: Registry) -> None:
 
 def main() -> None:
     registry_url, warehouse, step = sys.argv[1:4]
-    lake = lakeward.connect(registry_url, warehouse, lease_seconds=1.0)
+    no_wait: dict[str, Any] = {"quarantine_seconds": 0, "metadata_quarantine_seconds": 0, "sweep_after_seconds": 0}
+    lake = lakeward.connect(registry_url, warehouse, lease_seconds=1.0, **no_wait)
     if step == "live":
         live_writer(lake.registry)
         lake.close()
     else:
-        (write if step in WRITE_STEPS else flush)(lake.registry, step)
+        kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
+        next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
 
 
 if __name__ == "__main__":

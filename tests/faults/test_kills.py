@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake
-from tests.faults.steps import FLUSH_STEPS, NAME, WRITE_STEPS
+from tests.faults.steps import CLEAN_STEPS, FLUSH_STEPS, NAME, REPLACE_STEPS, WRITE_STEPS
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,43 @@ def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(registry_url: st
         lake.flush(NAME)
         assert lake.snapshots(NAME)[-1].summary["total-records"] == str(2 * len(ROWS))
         assert lake.table(NAME).row_count == 2 * len(ROWS)
+        assert_nothing_left_over(lake, NAME)
+
+
+@pytest.mark.parametrize("step", REPLACE_STEPS)
+def test_a_partition_whose_replacement_is_killed_is_the_old_one_or_the_new_one(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, ROWS)
+        lake.flush(NAME)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        there = lake.scan(NAME, filter="name = 'n0'").read_all()["id"].to_pylist()
+        assert sorted(there) == ([100] if step == "replaced" else [0, 3])
+        assert_nothing_left_over(lake, NAME)
+        lake.flush(NAME)
+        assert lake.snapshots(NAME)[-1].summary["total-records"] == str(lake.table(NAME).row_count)
+        assert_nothing_left_over(lake, NAME)
+
+
+@pytest.mark.parametrize("step", CLEAN_STEPS)
+def test_a_clean_up_that_is_killed_leaves_no_object_and_no_footer_to_the_next_one(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        table = make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, ROWS)
+        lake.retire_partitions(NAME, [{"name": "n0"}, {"name": "n1"}])
+        run_step(registry_url, tmp_path, step)
+        assert_nothing_left_over(lake, NAME)
+        assert lake.clean().failed == []
+        assert objects(lake, table) == {file.file_path for file in lake.files(NAME)}
+        with lake.registry.database.read() as connection:
+            for left in ("partition_metadata", "table_files"):
+                assert connection.exec_driver_sql(f"SELECT count(*) FROM {left}").scalar_one() == 1
+            assert connection.exec_driver_sql("SELECT count(*) FROM retired_files").scalar_one() == 0
         assert_nothing_left_over(lake, NAME)
 
 

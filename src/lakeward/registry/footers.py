@@ -166,7 +166,7 @@ def delete_partition_metadata_batch(registry: Registry, paths: Iterable[str]) ->
     deleted, size = 0, DELETE_FIRST
     while part := list(islice(remaining, size)):
         with registry.database.transaction() as connection:
-            started = time.perf_counter()
+            started = time.perf_counter()  # not before: waiting for others says nothing of the size
             deleted += footers.delete(connection, part)
         seconds = max(time.perf_counter() - started, 1e-6)
         size = max(1, min(int(size * min(DELETE_SECONDS / seconds, 4.0)), DELETE_MOST))
