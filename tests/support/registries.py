@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,17 @@ def assert_exact(registry: Registry, table: Table) -> None:
         members = [f for f in live if (f.spec_id, f.partition_key, f.file_type) == key]
         assert (part.row_count, part.file_count) == (sum(f.row_count for f in members), len(members))
         assert part.columns == bounds.merge({}, (f.statistics for f in members), orders)
+
+
+def wait_for_lock(registry: Registry) -> None:
+    """Until a session of PostgreSQL waits for another's lock."""
+    deadline = time.monotonic() + 30
+    waiting = sa.text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    while time.monotonic() < deadline:
+        with registry.database.read() as connection:
+            if connection.execute(waiting).scalar_one():
+                return
+        time.sleep(0.01)
+    raise AssertionError("nobody waits")

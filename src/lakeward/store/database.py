@@ -290,7 +290,7 @@ def _wrapped(database: Database) -> Iterator[None]:
                 f"the registry {database.shown_url} does not answer: {_reason(error)}; "
                 "check that it runs and that the address is right"
             ) from error
-        raise DatabaseError(f"the registry refused a statement: {_reason(error)}") from error
+        raise DatabaseError(f"the registry {database.shown_url} refused a statement: {_reason(error)}") from error
 
 
 def _does_not_answer(error: sa.exc.DBAPIError) -> bool:

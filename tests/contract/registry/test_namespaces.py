@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import InvalidName, LakewardError, NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
 from lakeward.registry import Registry, namespaces, tables
-from tests.support.registries import make_table
+from tests.support.registries import make_table, wait_for_lock
 
 ODD = ("a.b", "quo'te", 'dou"ble', "per%cent", "_under", "naïve 注文 😀", "a b", "back`tick", "x\\y", ":name", "?")
 
@@ -139,15 +139,6 @@ def test_a_namespace_dropped_under_a_table_that_is_being_made_is_what_the_refusa
             wait_for_lock(registry)
         with pytest.raises(NamespaceNotFound):
             making.result()
-
-
-def wait_for_lock(registry: Registry) -> None:
-    """Until another session waits for a lock."""
-    waiting = sa.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-    while True:
-        with registry.database.read() as connection:
-            if connection.execute(waiting).scalar_one():
-                return
 
 
 @ONLY_POSTGRESQL

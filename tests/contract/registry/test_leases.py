@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from lakeward.errors import LeaseHeld, LeaseLost
+from lakeward.registry import Registry, leases, snapshots
+from lakeward.store import schema
+from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
+
+
+def expire(registry: Registry, lease: leases.Lease) -> None:
+    """Let a lease run out without waiting for it."""
+    past = lease.expires_at - timedelta(days=1)
+    with registry.database.transaction() as connection:
+        connection.execute(schema.leases.update().where(schema.leases.c.name == lease.name).values(expires_at=past))
+
+
+def test_a_lease_has_one_owner_until_it_is_let_go(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path) as ours, open_at(made_url, tmp_path) as theirs:
+        lease = leases.acquire(ours, "compact", seconds=30)
+        for registry in (ours, theirs):
+            with pytest.raises(LeaseHeld, match=f"'compact' is held by {ours.owner}"):
+                leases.acquire(registry, "compact", seconds=30)
+        assert leases.acquire(theirs, "another", seconds=30).fence == 1
+        leases.release(ours, lease)
+        assert leases.acquire(theirs, "compact", seconds=30).fence == lease.fence + 1
+
+
+def test_a_fence_grows_with_each_owner_and_never_goes_back(registry: Registry) -> None:
+    fences = []
+    for _ in range(4):
+        lease = leases.acquire(registry, "l", seconds=30)
+        fences.append(lease.fence)
+        leases.release(registry, lease)
+    assert fences == [1, 2, 3, 4]
+
+
+def test_whoever_waits_gets_the_lease_when_it_is_let_go(registry: Registry) -> None:
+    lease = leases.acquire(registry, "l", seconds=30)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(leases.acquire, registry, "l", seconds=30, wait=30)
+        time.sleep(0.1)
+        assert not waiting.done()
+        leases.release(registry, lease)
+        assert waiting.result().fence == lease.fence + 1
+
+
+def test_a_lease_is_renewed_by_its_owner_only_while_it_lasts(registry: Registry) -> None:
+    lease = leases.acquire(registry, "l", seconds=30)
+    assert leases.renew(registry, lease).expires_at > lease.expires_at
+    expire(registry, lease)
+    with pytest.raises(LeaseLost, match="fence 1 ran out"):
+        leases.renew(registry, lease)
+    leases.acquire(registry, "l", seconds=30)
+    with pytest.raises(LeaseLost):
+        leases.renew(registry, lease)
+
+
+def test_an_old_owner_lets_go_of_nothing_that_another_has(registry: Registry) -> None:
+    old = leases.acquire(registry, "l", seconds=30)
+    expire(registry, old)
+    leases.acquire(registry, "l", seconds=30)
+    leases.release(registry, old)
+    with pytest.raises(LeaseHeld):
+        leases.acquire(registry, "l", seconds=30)
+
+
+def test_an_old_owner_cannot_register_after_another_has_taken_over(registry: Registry) -> None:
+    table = make_table(registry)
+    old = leases.acquire(registry, "apply", seconds=30)
+    register(registry, table, [1], lease=old)
+    expire(registry, old)
+    new = leases.acquire(registry, "apply", seconds=30)
+    with pytest.raises(LeaseLost, match="nothing was written"):
+        register(registry, table, [2], lease=old)
+    register(registry, table, [3], lease=new)
+    assert [file.row_count for file in snapshots.list_files(registry, table)] == [1, 1]
+    assert_exact(registry, table)
+    assert open_intents(registry) == 1  # of the refused write: its writer gives it up
+
+
+def test_an_owner_whose_lease_has_run_out_cannot_register_though_nobody_has_taken_over(registry: Registry) -> None:
+    table = make_table(registry)
+    lease = leases.acquire(registry, "apply", seconds=30)
+    expire(registry, lease)
+    with pytest.raises(LeaseLost):
+        register(registry, table, [1], lease=lease)
+    leases.release(registry, lease)
+    with pytest.raises(LeaseLost):
+        register(registry, table, [1], lease=lease)
+    assert rows_of(registry, "table_files") == []
+
+
+def test_a_lease_that_never_was_protects_nothing(registry: Registry) -> None:
+    table = make_table(registry)
+    made_up = leases.Lease("never", "me", 1, leases.acquire(registry, "l", seconds=30).expires_at, 30)
+    with pytest.raises(LeaseLost):
+        register(registry, table, [1], lease=made_up)
+
+
+def test_a_held_lease_outlives_its_time_and_is_free_after_the_block(registry: Registry) -> None:
+    with leases.held(registry, "l", seconds=0.3) as lease:
+        time.sleep(0.7)
+        with registry.database.transaction() as connection:
+            leases.check(connection, lease)
+        with pytest.raises(LeaseHeld):
+            leases.acquire(registry, "l", seconds=1)
+    assert leases.acquire(registry, "l", seconds=1).fence == lease.fence + 1
+    with registry.database.read() as connection:
+        assert leases.is_held(connection, "l")
+        assert not leases.is_held(connection, "other")
+
+
+def test_an_error_of_the_block_stays_the_error_though_the_lease_was_lost(registry: Registry) -> None:
+    with pytest.raises(KeyError), leases.held(registry, "l", seconds=30) as lease:
+        expire(registry, lease)
+        leases.acquire(registry, "l", seconds=30)
+        raise KeyError("of the block")
+
+
+def test_threads_that_ask_at_once_are_owners_one_after_the_other(registry: Registry) -> None:
+    inside = threading.Lock()
+    fences = []
+
+    def work(_: int) -> None:
+        with leases.held(registry, "l", seconds=30, wait=60) as lease:
+            assert inside.acquire(blocking=False)
+            fences.append(lease.fence)
+            inside.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    assert fences == list(range(1, 9))
+
+
+@pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+def test_nobody_takes_over_in_the_middle_of_a_registration(registry: Registry) -> None:
+    """The fence is checked under a lock: a new owner waits until what the old one does has been committed."""
+    lease = leases.acquire(registry, "l", seconds=0.2)
+    with ThreadPoolExecutor(1) as pool:
+        with registry.database.transaction() as connection:
+            leases.check(connection, lease)
+            taking = pool.submit(leases.acquire, registry, "l", seconds=30, wait=30)
+            time.sleep(0.5)
+            assert not taking.done()
+            connection.execute(sa.text("SELECT 1"))
+        assert taking.result().fence == lease.fence + 1
