@@ -1,46 +1,40 @@
-"""What a flush costs by the number of pending files, and how it grows with the number of snapshots."""
+"""Flush: what making a snapshot of 1, 10, 100 and 1,000 pending files costs, and how it grows with the snapshots."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from common import Options, Report, Writer, lake_in, main, median, seconds
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from lakeward.components import snapshotter
 
-from benchmarks.common import NAME, copies, folder, lake, median, one_file, register, seconds, show
+SIZES = {1: 20, 10: 20, 100: 10, 1_000: 5}  # pending files: repeats
+WINDOW = 10
 
 
-def main() -> None:
-    figures: dict[str, float] = {}
-    with folder() as at, lake(at) as opened:
-        for pending in (1, 10, 100, 1000):
-            name = f"bench.p{pending}"
-            table, file = one_file(opened, name)
-            opened.flush(name)
-            times = []
-            for i in range(5 if pending == 1000 else 9):
-                register(opened, table, copies(file, pending, i))
-                times.append(seconds(lambda name=name: opened.flush(name)))  # type: ignore[misc]
-            figures[f"flush of {pending} pending files, ms"] = 1000 * median(times)
-        figures["flush with nothing pending, ms"] = 1000 * median(
-            [seconds(lambda: opened.flush(name)) for _ in range(50)]
-        )
-    snapshots = 1000 if "--full" in sys.argv else 300
-    with folder() as at, lake(at) as opened:
-        table, file = one_file(opened)
-        times = []
-        for i in range(snapshots):
-            register(opened, table, copies(file, 1, i))
-            times.append(seconds(lambda: opened.flush(NAME)))
-        for at_snapshot in (10, 100, snapshots):
-            figures[f"flush of 1 file at {at_snapshot} snapshots, ms"] = 1000 * median(
-                times[at_snapshot - 10 : at_snapshot]
-            )
-        size = sum(info.size for info in opened.registry.engine(table.location).list(table.location + "/metadata/"))
-        opened.registry.close()
-    figures[f"metadata on the disk after {snapshots} snapshots, before any clean-up, MB"] = size / 1e6
-    show("Flush (files of 20 columns, local folder)", figures)
+def run(options: Options, report: Report) -> None:
+    with lake_in(options.folder / "sizes") as lake:
+        for pending, repeats in SIZES.items():
+            writer = Writer(lake, f"bench.pending_{pending}")
+            snapshotter.flush(lake.registry, writer.table.table_id)  # the table's first metadata file
+            times = [_flush(writer, pending) for _ in range(repeats)]
+            report.add(f"flush of {pending:,} pending files, p50", median(times) * 1e3, "ms")
+        nothing = [seconds(lambda: snapshotter.flush(lake.registry, writer.table.table_id)) for _ in range(100)]
+        report.add("flush with nothing pending, p50", median(nothing) * 1e3, "ms")
+    with lake_in(options.folder / "growth") as lake:
+        writer, last = Writer(lake), options.pick(300, 1_000)
+        times = [_flush(writer, 1) for _ in range(last)]
+        for snapshots in sorted({10, 100, 300, last}):
+            window = times[snapshots - WINDOW : snapshots]
+            report.add(f"flush of 1 file, snapshots up to {snapshots:,}, p50", median(window) * 1e3, "ms")
+        report.add(f"flush of 1 file, longest of {last:,}", max(times) * 1e3, "ms", "manifests are merged in some")
+        objects = lake.registry.engine(writer.table.location).list(writer.table.location + "/metadata/")
+        size = sum(info.size for info in objects)
+        report.add(f"metadata objects after {last:,} snapshots, none cleaned up", size / 1e6, "MB")
+
+
+def _flush(writer: Writer, pending: int) -> float:
+    writer.register(pending)
+    return seconds(lambda: snapshotter.flush(writer.registry, writer.table.table_id))
 
 
 if __name__ == "__main__":
-    main()
+    main(run, __doc__)

@@ -1,74 +1,112 @@
-"""Deleting 100,000 footers while others write, and planning from the registry beside reading the objects."""
+"""Footers: deleting 100,000 of them while another process registers, and planning from the table against the objects.
+
+Both ways find the live files in the registry and end with their footers in hand.
+"""
 
 from __future__ import annotations
 
-import sys
-import threading
+import multiprocessing
 import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import msgspec
+from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, seconds, waits
 
-from benchmarks.common import NAME, copies, folder, lake, one_file, register, sample, seconds, show
-from lakeward.registry import footers
+from lakeward import Lake
+from lakeward.registry import footers, intents, registration, snapshots
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import dialect
 from lakeward.store import footers as footer_store
+from tests.support import s3
 
 PATHS = 100_000
 
 
-def main() -> None:
-    figures: dict[str, float] = {}
-    with folder() as at, lake(at) as opened:
-        table, file = one_file(opened)
-        with opened.registry.database.transaction() as connection:
-            now = dialect.now(connection)
-            rows = [
-                {
-                    "file_path": f"{file.path}-{i}",
-                    "table_id": table.table_id,
-                    "metadata": file.footer,
-                    "metadata_size": len(file.footer or b""),
-                    "insert_time": now,
-                }
-                for i in range(PATHS)
-            ]
-            footer_store.insert(connection, rows)
-        paths = [f"{file.path}-{i}" for i in range(PATHS)]
-        waits: list[float] = []
-        done = threading.Event()
+def run(options: Options, report: Report) -> None:
+    _delete(options, report)
+    with lake_in(options.folder / "local") as lake:
+        _plan(lake, "local folder", options.pick(1_000, 10_000), report)
+    with s3.running_server() as server:
+        bucket = server.with_new_bucket()
+        settings = {
+            "warehouse": bucket.warehouse,
+            "s3_endpoint": bucket.endpoint,
+            "s3_access_key": bucket.access_key,
+            "s3_secret_key": bucket.secret_key,
+            "s3_region": bucket.region,
+            "s3_path_style": True,
+        }
+        with lake_in(options.folder / "s3", **settings) as lake:
+            _plan(lake, "S3 server on this machine", options.pick(200, 1_000), report)
 
-        def write() -> None:
-            i = 0
-            while not done.is_set():
-                waits.append(sum(register(opened, table, copies(file, 1, i))))
-                i += 1
 
-        writer = threading.Thread(target=write)
-        writer.start()
-        time.sleep(0.2)
-        figures["deleting 100,000 footers beside a writer, s"] = seconds(
-            lambda: footers.delete_partition_metadata_batch(opened.registry, paths)
-        )
-        done.set()
-        writer.join()
-        figures["the writer's longest registration meanwhile, ms"] = 1000 * max(waits)
-        figures["its usual one, ms"] = 1000 * sorted(waits)[len(waits) // 2]
-    with folder() as at, lake(at, durable=False) as opened:
-        table, _ = one_file(opened)
-        for _ in range(500):
-            opened.append(NAME, sample())
-        engine = opened.registry.engine(table.location)
-        plan = footers.plan(opened.registry, table)
-        figures["planning 500 files with footers from the registry, ms"] = 1000 * seconds(
-            lambda: footers.plan(opened.registry, table)
-        )
-        figures["reading the same footers from a local folder, ms"] = 1000 * seconds(
-            lambda: [read_footer(engine, f.file_path) for f in plan.files]
-        )
-    show("Footers (files of 20 columns, SQLite)", figures)
+def _delete(options: Options, report: Report) -> None:
+    folder = options.folder / "delete"
+    with lake_in(folder) as lake:
+        writer = Writer(lake)
+        paths = [f"{writer.file.path}-old-{i}" for i in range(PATHS)]
+        with lake.registry.database.transaction() as connection:
+            row = {
+                "table_id": writer.table.table_id,
+                "metadata": writer.file.footer,
+                "metadata_size": len(writer.file.footer or b""),
+                "insert_time": dialect.now(connection),
+            }
+            footer_store.insert(connection, [{"file_path": path, **row} for path in paths])
+        context = forkserver()
+        ready, stop, answers = context.Event(), context.Event(), context.Queue()
+        other = context.Process(target=_register_until, args=(folder, ready, stop, answers))
+        other.start()
+        ready.wait()
+        time.sleep(1)
+        begun = time.monotonic()
+        taken = seconds(lambda: footers.delete_partition_metadata_batch(lake.registry, paths))
+        ended = time.monotonic()
+        time.sleep(1)
+        stop.set()
+        times = answers.get()
+        other.join()
+    report.add(f"delete {PATHS:,} footers, one process writing beside", taken, "s", "target 2")
+    beside = [took for at, took in times if begun <= at <= ended]
+    alone = [took for at, took in times if at < begun or at > ended]
+    waits(report, "a registration while footers are deleted", beside)
+    report.add("the same while nothing is deleted, longest", max(alone) * 1e3, "ms", "target 100 for the wait")
+
+
+def _register_until(folder: Path, ready: Event, stop: Event, answers: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    with lake_in(folder) as lake:
+        writer, times = Writer(lake, "bench.beside"), []
+        ready.set()
+        while not stop.is_set():
+            at = time.monotonic()
+            times.append((at, writer.register()[1]))
+        answers.put(times)
+
+
+def _plan(lake: Lake, storage: str, count: int, report: Report) -> None:
+    """Real objects, registered in one commit."""
+    writer = Writer(lake)
+    engine = lake.registry.engine(writer.table.location)
+    content = engine.read(writer.file.path)
+    intent = intents.open_intent(lake.registry, writer.table)
+    files = [msgspec.structs.replace(writer.file, path=f"{intent.prefix}{i}.parquet") for i in range(count)]
+    for file in files:
+        engine.write(file.path, content)
+    registration.register(lake.registry, writer.table, intent, files)
+
+    def from_table() -> None:
+        assert len(footers.plan(lake.registry, writer.table).footers) == count
+
+    def from_objects() -> None:
+        for file in snapshots.list_files(lake.registry, writer.table):
+            read_footer(engine, file.file_path)
+
+    table, objects = in_turn(3, from_table, from_objects)
+    report.add(f"plan of {count:,} files from the table, {storage}", median(table) * 1e3, "ms")
+    report.add(f"plan of {count:,} files from the objects, {storage}", median(objects) * 1e3, "ms")
+    report.add(f"objects against the table, {storage}", median(objects) / median(table), "x")
 
 
 if __name__ == "__main__":
-    main()
+    main(run, __doc__)

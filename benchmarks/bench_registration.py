@@ -11,33 +11,9 @@ import os
 import time
 from pathlib import Path
 
-from common import SCHEMA, Options, Report, copies, in_turn, lake_in, main, median, percentile, seconds, written_file
-
-from lakeward import Lake
-from lakeward.model.files import DataFile
-from lakeward.model.tables import Table
-from lakeward.registry import intents, registration
+from common import Options, Report, Writer, in_turn, lake_in, main, median, percentile, seconds
 
 EARLY, LATE = 100, 10_000  # commits into a table
-
-
-class Writer:
-    """Registers copies of one file in one table, timing the commit and the intent apart."""
-
-    def __init__(self, lake: Lake, name: str = "bench.files") -> None:
-        self.registry = lake.registry
-        self.table: Table = lake.create_table(name, SCHEMA)
-        self.file: DataFile = written_file(self.registry, self.table)
-        self.count = 0
-
-    def register(self, files: int = 1) -> tuple[float, float]:
-        """(seconds of the intent's transaction, seconds of the registration)"""
-        started = time.perf_counter()
-        intent = intents.open_intent(self.registry, self.table)
-        declared = time.perf_counter() - started
-        made = copies(self.file, files, self.count)
-        self.count += files
-        return declared, seconds(lambda: registration.register(self.registry, self.table, intent, made))
 
 
 def run(options: Options, report: Report) -> None:

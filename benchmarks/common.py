@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ sys.path.insert(0, str(ROOT))  # for tests.support, which starts PostgreSQL and 
 
 import lakeward  # noqa: E402
 from lakeward.model.files import DataFile  # noqa: E402
+from lakeward.model.names import parse_table  # noqa: E402
 from lakeward.model.tables import Table  # noqa: E402
 from lakeward.pipeline.arrow_write import write_arrow  # noqa: E402
 from lakeward.pipeline.target import WriteTarget  # noqa: E402
-from lakeward.registry import Registry, intents, tables  # noqa: E402
+from lakeward.registry import Registry, intents, registration, tables  # noqa: E402
 
 FOLDER = ROOT / ".cache" / "bench"  # on the checkout's disk: a folder in memory would make durable commits free
 
@@ -141,6 +144,13 @@ def waits(report: Report, name: str, times: Sequence[float]) -> None:
         report.add(f"{name}, {label}", value * 1e3, "ms")
 
 
+def forkserver() -> ForkServerContext:
+    """Starts processes from one that has imported what they need, which takes a second or two each time otherwise."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["common"])
+    return context
+
+
 # A table and its file -----------------------------------------------------------------------------------------------------
 SCHEMA = {f"n{i}": "long" for i in range(10)} | {f"s{i}": "string" for i in range(9)}
 ROWS = 100
@@ -171,3 +181,23 @@ def written_file(registry: Registry, table: Table, data: pa.Table | None = None)
 def copies(file: DataFile, count: int, start: int) -> list[DataFile]:
     """The same file under other names: registration looks at no object."""
     return [msgspec.structs.replace(file, path=f"{file.path}-{start + i}") for i in range(count)]
+
+
+class Writer:
+    """Registers copies of one file in one table, timing the commit and the intent apart."""
+
+    def __init__(self, lake: lakeward.Lake, name: str = "bench.files") -> None:
+        self.registry = lake.registry
+        known = {table.identifier: table for table in lake.tables()}
+        self.table: Table = known.get(parse_table(name)) or lake.create_table(name, SCHEMA)
+        self.file: DataFile = written_file(self.registry, self.table)
+        self.count = 0
+
+    def register(self, files: int = 1) -> tuple[float, float]:
+        """(seconds of the intent's transaction, seconds of the registration)"""
+        started = time.perf_counter()
+        intent = intents.open_intent(self.registry, self.table)
+        declared = time.perf_counter() - started
+        made = copies(self.file, files, self.count)
+        self.count += files
+        return declared, seconds(lambda: registration.register(self.registry, self.table, intent, made))
