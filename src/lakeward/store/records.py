@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -14,8 +13,9 @@ def record(kind: type[T], row: sa.Row[Any] | None) -> T | None:
     return None if row is None else kind(**row._mapping)
 
 
-def records(kind: type[T], rows: Iterable[sa.Row[Any]]) -> list[T]:
-    return [kind(**row._mapping) for row in rows]
+def records(kind: type[T], rows: sa.Result[Any]) -> list[T]:
+    names = tuple(rows.keys())
+    return [kind(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def columns(table: sa.Table, kind: type[Any]) -> list[sa.Column[Any]]:
