@@ -1,0 +1,172 @@
+"""The connection breaks in COMMIT, and nobody says whether it went through: the intent does. Never twice, never lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakeward import Lake, StorageManager
+from lakeward.errors import RegistryUnavailable
+from lakeward.registry import registration
+from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
+from tests.support.lakes import make_table as make_lake_table
+from tests.support.proxy import Cut, Proxy
+from tests.support.registries import assert_exact, rows_of
+
+NAME = "sales.orders"
+BOTH = pytest.mark.parametrize("cut", ["before", "after"])
+
+
+@pytest.fixture
+def proxy(pg_url: str) -> Iterator[Proxy]:
+    with Proxy(pg_url) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "SETTLE_WAIT_SECONDS", 0.02)
+
+
+@pytest.fixture
+def lake(proxy: Proxy, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(proxy.url, tmp_path, durable=False) as opened:
+        make_lake_table(opened, NAME, partition_by=["name"])
+        yield opened
+
+
+def when_read(proxy: Proxy, *cuts: Cut, **how: Any) -> Iterator[dict[str, Any]]:
+    """Rows that arm the proxy when the last of them is written: the next commit is the registration's."""
+    yield from ROWS
+    proxy.cut(*cuts, **how)
+
+
+def assert_rows_once(lake: Lake, times: int = 1) -> None:
+    assert lake.table(NAME).row_count == times * len(ROWS)
+    assert lake.scan(NAME).read_all().num_rows == times * len(ROWS)
+    assert_exact(lake.registry, lake.table(NAME))
+    assert_nothing_left_over(lake, NAME)
+
+
+@BOTH
+def test_a_lost_answer_is_found_out_and_the_append_happened_once(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    result = lake.append(NAME, when_read(proxy, cut))
+    assert proxy.made == 1
+    assert (result.rows, result.replayed) == (len(ROWS), False)
+    assert {file.file_path for file in lake.files(NAME)} == set(result.files)
+    assert rows_of(lake.registry, "pending_writes") == []
+    assert_rows_once(lake)
+
+
+@pytest.mark.parametrize("cuts", [("before", "before", "after"), ("before", "after"), ("after", "before")])
+def test_answers_may_be_lost_again_and_again(lake: Lake, proxy: Proxy, cuts: tuple[Cut, ...]) -> None:
+    assert lake.append(NAME, when_read(proxy, *cuts)).rows == len(ROWS)
+    assert proxy.made == len(cuts)
+    assert_rows_once(lake)
+
+
+@BOTH
+@pytest.mark.parametrize("batch", [("s", "1"), ("s", "1", 0, 6)])
+def test_a_batch_s_lost_answer_is_its_first_answer(
+    lake: Lake, proxy: Proxy, cut: Cut, batch: tuple[str, str] | tuple[str, str, Any, Any]
+) -> None:
+    result = lake.append(NAME, when_read(proxy, cut), batch=batch)
+    assert (proxy.made, result.replayed) == (1, False)
+    again = lake.append(NAME, ROWS, batch=batch)
+    assert (again.replayed, again.files) == (True, result.files)
+    assert_rows_once(lake)
+
+
+@BOTH
+def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    def nothing() -> Iterator[dict[str, Any]]:
+        proxy.cut(cut)
+        yield from ()
+
+    result = lake.append(NAME, nothing(), batch=("s", "1", 0, 6))
+    assert (proxy.made, result.rows, result.replayed) == (1, 0, False)
+    assert lake.append(NAME, ROWS, batch=("s", "1", 0, 6)).replayed
+    assert rows_of(lake.registry, "pending_writes") == []
+
+
+@BOTH
+def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_settles_it(
+    lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "SETTLE_TRIES", 2)
+    with pytest.raises(
+        RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its batch key"
+    ):
+        lake.append(NAME, when_read(proxy, cut, stay_down=True), batch=("s", "1", 0, 6))
+    proxy.come_back()
+    assert len(objects(lake, lake.table(NAME))) == 3
+    assert lake.append(NAME, ROWS, batch=("s", "1", 0, 6)).replayed is (cut == "after")
+    assert lake.table(NAME).row_count == len(ROWS)
+    with lake.registry.database.transaction() as connection:  # time passes: whoever wrote that is gone
+        connection.exec_driver_sql("UPDATE pending_writes SET owner = 'gone', lease_until = now() - interval '1 day'")
+    lake.recover()
+    lake.recover()
+    assert_rows_once(lake)
+    assert rows_of(lake.registry, "pending_writes") == []
+
+
+def test_files_that_were_retired_before_the_answer_was_found_out_count_as_registered(
+    lake: Lake, proxy: Proxy, pg_url: str, tmp_path: Path
+) -> None:
+    """Else the writer would be told to write again, and what was replaced on purpose would come back."""
+
+    def replace() -> None:
+        with open_lake(pg_url, tmp_path) as other:
+            deadline = time.monotonic() + 30
+            while not other.table(NAME).row_count and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert other.retire_partitions(NAME, [{"name": f"n{i}"} for i in range(3)]) == 3
+
+    result = lake.append(NAME, when_read(proxy, "after", then=replace))
+    assert (proxy.made, result.rows) == (1, len(ROWS))
+    assert lake.table(NAME).row_count == 0
+    assert_exact(lake.registry, lake.table(NAME))
+
+
+@BOTH
+def test_a_flush_s_lost_answer_makes_neither_two_snapshots_nor_none(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    lake.append(NAME, ROWS)
+    proxy.cut(cut, statement=b"INSERT INTO table_snapshots")
+    with pytest.raises(RegistryUnavailable):
+        lake.flush(NAME)
+    assert proxy.made == 1
+    lake.flush(NAME)
+    assert [snapshot.summary["total-records"] for snapshot in lake.snapshots(NAME)] == [str(len(ROWS))]
+    assert rows_of(lake.registry, "pending_writes") == []
+    assert_rows_once(lake)
+
+
+@BOTH
+def test_a_replacement_s_lost_answer_leaves_the_old_partition_or_the_new_one(
+    lake: Lake, proxy: Proxy, cut: Cut
+) -> None:
+    lake.append(NAME, ROWS)
+    proxy.cut(cut, statement=b"INSERT INTO retired_files")
+    new = [{"id": 100, "name": "n0"}]
+    with pytest.raises(RegistryUnavailable):
+        StorageManager(lake).insert_partition("sales", "orders", {"name": "n0"}, new)
+    assert proxy.made == 1
+    expected = len(ROWS) - 1 if cut == "after" else len(ROWS)
+    assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == expected
+    assert_exact(lake.registry, lake.table(NAME))
+    assert_nothing_left_over(lake, NAME)
+
+
+@BOTH
+def test_a_lost_intent_writes_no_file(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    proxy.cut(cut, statement=b"INSERT INTO pending_writes")
+    with pytest.raises(RegistryUnavailable):
+        lake.append(NAME, ROWS)
+    assert proxy.made == 1
+    assert objects(lake, lake.table(NAME)) == set()
+    lake.append(NAME, ROWS)
+    assert_rows_once(lake)
