@@ -18,12 +18,13 @@ from lakeward.registry import footers, intents, registration, snapshots
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import dialect
 from lakeward.store import footers as footer_store
-from tests.support import s3
 
 PATHS = 100_000
 
 
 def run(options: Options, report: Report) -> None:
+    from tests.support import s3  # not above: the other processes need none of it
+
     _delete(options, report)
     with lake_in(options.folder / "local") as lake:
         _plan(lake, "local folder", options.pick(1_000, 10_000), report)

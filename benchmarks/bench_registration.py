@@ -18,6 +18,8 @@ EARLY, LATE = 100, 10_000  # commits into a table
 
 def run(options: Options, report: Report) -> None:
     _disk(options.folder, report)
+    with lake_in(options.folder / "not_durable", durable=False) as lake:
+        _work(Writer(lake), options.pick(1_000, 5_000), report)
     with lake_in(options.folder / "durable") as lake:
         _single(Writer(lake), options.pick(1_000, 5_000), report)
         _batches(Writer(lake, "bench.batches"), options.pick(50, 300), report)
@@ -33,7 +35,17 @@ def _disk(folder: Path, report: Report) -> None:
         os.pwrite(file, os.urandom(80 * 1024), 80 * 1024 * (i % 100))
         times.append(seconds(lambda: os.fdatasync(file)))
     os.close(file)
+    report.add("disk: sync of 80 KiB written over, p10", percentile(times, 10) * 1e3, "ms")
     report.add("disk: sync of 80 KiB written over, p50", median(times) * 1e3, "ms")
+
+
+def _work(writer: Writer, count: int, report: Report) -> None:
+    """Without the disk: what the code and the database cost."""
+    for _ in range(50):
+        writer.register()
+    commits = [writer.register()[1] for _ in range(count)]
+    report.add("one file: registration, not durable, p50", median(commits) * 1e3, "ms")
+    report.add("one file: registrations a second, not durable", count / sum(commits), "/s")
 
 
 def _single(writer: Writer, count: int, report: Report) -> None:
