@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,9 +11,10 @@ from lakeward.components.audit_statistics import file_disagreements, partition_d
 from lakeward.errors import LakewardError, ObjectNotFound
 from lakeward.iceberg import manifests, metadata
 from lakeward.model.files import RegisteredFile
-from lakeward.model.tables import Document, Table, TableStats
+from lakeward.model.tables import Table, TableStats
 from lakeward.registry import Registry
-from lakeward.registry.tables import metadata_in
+from lakeward.registry.bounds import Order
+from lakeward.registry.counters import all_orders
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import files, intents, retired, stats, tables
@@ -45,7 +46,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 class _Registered(msgspec.Struct, frozen=True):
     table: Table
-    schema: Document
+    orders: Mapping[int, Order]  # how bounds of every column compare
     live: list[RegisteredFile]
     set_aside: list[RegisteredFile]
     stats: list[TableStats]
@@ -68,7 +69,7 @@ def audit(registry: Registry, table: Table, *, checksums: bool = False) -> Audit
     findings = list(_counter_findings(seen))
     verified = filled = 0
     for file in [*seen.live, *seen.set_aside]:
-        findings += _file_findings(engine, file, seen.schema)
+        findings += _file_findings(engine, file, seen.orders)
         if checksums:
             finding, was_filled = _check_checksum(registry, engine, file)
             findings += finding
@@ -95,7 +96,7 @@ def _registered(registry: Registry, table: Table) -> _Registered:
         quarantine = retired.of_table(connection, table.table_id)
         return _Registered(
             table=current,
-            schema=metadata_in(connection, current).schema,
+            orders=all_orders(tables.metadata_versions(connection, table.table_id)),
             live=live,
             set_aside=aside,
             stats=stats.of_table(connection, table.table_id),
@@ -138,12 +139,12 @@ def _partition_findings(seen: _Registered) -> Iterator[Finding]:
             if value != number:
                 yield Finding("statistics", f"table_stats {key[1]} {name}", f"says {value}, the files' rows {number}")
         if stat is not None:
-            for detail in partition_disagreements(stat, here, seen.schema):
+            for detail in partition_disagreements(stat, here, seen.orders):
                 yield Finding("statistics", f"table_stats {key[1]}", detail)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------------
-def _file_findings(engine: StorageEngine, file: RegisteredFile, schema: Document) -> Iterator[Finding]:
+def _file_findings(engine: StorageEngine, file: RegisteredFile, orders: Mapping[int, Order]) -> Iterator[Finding]:
     try:
         size = engine.size(file.file_path)
     except ObjectNotFound:
@@ -160,7 +161,7 @@ def _file_findings(engine: StorageEngine, file: RegisteredFile, schema: Document
         return
     if footer.num_rows != file.row_count:
         yield Finding("rows", file.file_path, f"has {footer.num_rows} rows, registered were {file.row_count}")
-    for detail in file_disagreements(file.statistics, footer, schema):
+    for detail in file_disagreements(file.statistics, footer, orders):
         yield Finding("statistics", file.file_path, detail)
 
 

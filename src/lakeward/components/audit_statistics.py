@@ -10,16 +10,17 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakeward.model.files import FileStatistics, RegisteredFile
-from lakeward.model.tables import ColumnStatistics, Document, TableStats
+from lakeward.model.tables import ColumnStatistics, TableStats
 from lakeward.registry import bounds
 from lakeward.registry.bounds import Order
 
 FIELD_ID = b"PARQUET:field_id"
 
 
-def partition_disagreements(stat: TableStats, members: list[RegisteredFile], schema: Document) -> Iterator[str]:
+def partition_disagreements(
+    stat: TableStats, members: list[RegisteredFile], orders: Mapping[int, Order]
+) -> Iterator[str]:
     """What a row of table_stats says of columns that its files do not."""
-    orders = bounds.orders_by_id(schema)
     merged = bounds.merge({}, (file.statistics for file in members), orders)
     for field_id in sorted(merged.keys() | stat.columns.keys()):
         said, found = stat.columns.get(field_id), merged.get(field_id)
@@ -34,13 +35,14 @@ def _values(column: ColumnStatistics, orders: Mapping[int, Order], field_id: int
     return (column.value_count, column.null_count, column.nan_count, column.bounded, *edges)
 
 
-def file_disagreements(statistics: FileStatistics, footer: pq.FileMetaData, schema: Document) -> Iterator[str]:
+def file_disagreements(
+    statistics: FileStatistics, footer: pq.FileMetaData, orders: Mapping[int, Order]
+) -> Iterator[str]:
     """What the statistics of a file say of its top-level columns that its footer does not.
 
     Bounds may be wider than the values, never narrower. Nested columns are passed over: writers count their values in
     different ways.
     """
-    orders = bounds.orders_by_id(schema)
     for field_id, position in _top_level_columns(footer).items():
         chunks = [footer.row_group(i).column(position) for i in range(footer.num_row_groups)]
         values = sum(chunk.num_values for chunk in chunks)

@@ -54,7 +54,9 @@ def _mark_expired(registry: Registry) -> list[Intent]:
             now = dialect.now(connection)
             later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
             found = intents.expired(connection, now, BATCH)
-            marked += [i for i in found if intents.mark_recovered(connection, i.intent_id, now, later)]
+            marked += [
+                i for i in found if intents.mark_recovered(connection, i.intent_id, now, later, only_expired=True)
+            ]
         if len(found) < BATCH:
             return marked
 

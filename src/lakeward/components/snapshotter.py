@@ -61,9 +61,11 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
     state = first = snapshots.pending(registry, table_id, with_files=files)
     if first.is_empty:
         return _unchanged(first, started)
+    deadline = time.monotonic() + registry.settings.hold_timeout_seconds
+    _await_release(registry, table_id, files, deadline)  # before the lock: the wait of many is one wait
     with _locks[registry.database.url.render_as_string(), table_id]:
         for attempt in range(TRIES):
-            state = _await_release(registry, table_id, files)
+            state = _await_release(registry, table_id, files, deadline)
             if state.is_empty or _covered(first, state):
                 return _unchanged(state, started)
             try:
@@ -95,9 +97,8 @@ def _result(made: Made, started: float) -> FlushResult:
     )
 
 
-def _await_release(registry: Registry, table_id: int, files: bool) -> Pending:
+def _await_release(registry: Registry, table_id: int, files: bool, deadline: float) -> Pending:
     """What is pending, once nobody holds it: an older view is never served instead."""
-    deadline = time.monotonic() + registry.settings.hold_timeout_seconds
     while True:
         state = snapshots.pending(registry, table_id, with_files=files)
         if not state.is_held or not (state.files or state.removals):

@@ -97,10 +97,16 @@ def _registered(
 
 
 def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:
+    """The answer with its snapshot. The rows are committed already: where no snapshot can be made now, that is logged and
+    the answer has none, since an error would have the caller send the rows again."""
     if metadata.format != "parquet":
         return result
     started = time.perf_counter()
-    flushed = snapshotter.flush(registry, table.table_id, "sync")
+    try:
+        flushed = snapshotter.flush(registry, table.table_id, "sync")
+    except LakewardError as error:
+        log.error("snapshot_left_to_the_next_flush", table=str(table.identifier), error=str(error), code=error.code)
+        return result
     seconds = {**result.seconds, "snapshot": time.perf_counter() - started}
     return msgspec.structs.replace(result, snapshot_id=flushed.snapshot_id, seconds=seconds)
 

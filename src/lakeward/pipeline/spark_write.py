@@ -24,6 +24,7 @@ from lakeward.errors import (
     InvalidSetting,
     SparkConnectUnsupported,
     SparkMissing,
+    StorageError,
     TableNotFound,
 )
 from lakeward.iceberg.partitions import partition_path
@@ -357,7 +358,8 @@ def _below(prefix: str, path: str) -> str:
     """The path as the prefix spells it: Hadoop writes file:/x for file:///x, and locations are compared as strings."""
     if prefix.startswith("file:///") and path.startswith("file:/") and not path.startswith("file://"):
         path = "file://" + path.removeprefix("file:")
-    assert path.startswith(prefix), f"Spark wrote {path}, which is not below {prefix}"
+    if not path.startswith(prefix):
+        raise StorageError(f"Spark wrote {path}, which is not below {prefix}; nothing was registered")
     return path
 
 

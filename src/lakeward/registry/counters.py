@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.model.files import DataFile, RegisteredFile, partition_key
-from lakeward.model.tables import Document, TableStats
+from lakeward.model.tables import Document, TableMetadata, TableStats
 from lakeward.registry import bounds
 from lakeward.store import files as file_store
 from lakeward.store import stats, tables
@@ -23,7 +23,7 @@ _Key = tuple[int, str, str]  # spec id, partition key, file type
 
 def add(connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime) -> None:
     """Count files that have entered the table. `schema` (the current one) says how bounds compare."""
-    orders = _orders(msgspec.json.encode(schema))
+    orders = _orders_for(connection, table_id, schema, files)
     for (spec_id, key, file_type), members in _grouped(files).items():
         old = stats.load(connection, table_id, spec_id, key, file_type)
         new = TableStats(
@@ -46,7 +46,6 @@ def remove(
     connection: sa.Connection, table_id: int, schema: Document, files: Sequence[RegisteredFile], now: datetime
 ) -> None:
     """Count out files whose rows have left (or been set aside) already: bounds come anew from those that stay."""
-    orders = _orders(msgspec.json.encode(schema))
     for spec_id, key, file_type in _grouped(files):
         old = stats.load(connection, table_id, spec_id, key, file_type)
         if old is None:
@@ -56,6 +55,7 @@ def remove(
         if not rest:
             stats.delete(connection, old)
             continue
+        orders = _orders_for(connection, table_id, schema, rest)
         new = msgspec.structs.replace(
             old,
             row_count=sum(file.row_count for file in rest),
@@ -88,6 +88,21 @@ def _counts(files: Sequence[Counted], sign: int) -> Mapping[str, int]:
         counts[landing + "file_count"] += sign
         counts[f"{landing}size" if landing else "total_size"] += sign * _size(file)
     return counts
+
+
+def _orders_for(
+    connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted]
+) -> Mapping[int, bounds.Order]:
+    """How the bounds of the files' columns compare; columns that the current schema has no more included."""
+    orders = _orders(msgspec.json.encode(schema))
+    if all(file.statistics.value_counts.keys() <= orders.keys() for file in files):
+        return orders
+    return all_orders(tables.metadata_versions(connection, table_id))
+
+
+def all_orders(versions: Sequence[TableMetadata]) -> dict[int, bounds.Order]:
+    """How the bounds of every column compare that a table has or had: ids are never used again, and types only widen."""
+    return {i: order for version in versions for i, order in bounds.orders_by_id(version.schema).items()}
 
 
 @lru_cache(maxsize=256)

@@ -139,6 +139,7 @@ def rebuild(registry: Registry, table: Table) -> int:
 def _store(registry: Registry, table: Table, read: Mapping[str, bytes]) -> None:
     limit = registry.settings.footer_limit
     with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
         now = dialect.now(connection)
         still = {file.file_path for file in files.by_paths(connection, read)}  # a file may have left meanwhile
         footers.delete(connection, still)

@@ -51,9 +51,13 @@ class Registry:
             self._versions[table_id, version] = found
         return found
 
-    def keep_intents(self) -> None:
-        """From now on this owner's open intents are renewed in the background."""
-        self._keeper.start()
+    def keep(self, intent_id: str) -> None:
+        """From now on the intent's lease is renewed in the background, until it is taken or let go."""
+        self._keeper.keep(intent_id)
+
+    def let_go(self, intent_id: str) -> None:
+        """Renew the intent no longer: if it is still open, recovery may have it once its lease has run out."""
+        self._keeper.let_go(intent_id)
 
     def close(self) -> None:
         self._keeper.stop()
@@ -128,14 +132,18 @@ class _Keeper:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._kept: set[str] = set()
 
-    def start(self) -> None:
-        if self._thread is not None:
-            return
+    def keep(self, intent_id: str) -> None:
         with self._lock:
+            self._kept.add(intent_id)
             if self._thread is None and not self._stopped.is_set():
                 self._thread = threading.Thread(target=self._run, name="lakeward-leases", daemon=True)
                 self._thread.start()
+
+    def let_go(self, intent_id: str) -> None:
+        with self._lock:
+            self._kept.discard(intent_id)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -147,11 +155,21 @@ class _Keeper:
         lease = timedelta(seconds=registry.settings.lease_seconds)
         while not self._stopped.wait(lease.total_seconds() / 3):
             try:
-                with registry.database.read() as connection:
-                    if not intents.any_of_owner(connection, registry.owner):
-                        continue
-                with registry.database.transaction() as connection:
-                    intents.renew(connection, registry.owner, dialect.now(connection) + lease)
+                self._renew(lease)
             except LakewardError as error:
                 # The next round tries again; a lease that runs out all the same fails its registration, loudly.
                 log.warning("lease_renewal_failed", owner=registry.owner, error=str(error), code=error.code)
+
+    def _renew(self, lease: timedelta) -> None:
+        with self._lock:
+            kept = set(self._kept)
+        if not kept:
+            return
+        database = self._registry.database
+        with database.read() as connection:
+            still = set(intents.still_open(connection, kept))
+        with self._lock:
+            self._kept -= kept - still
+        if still:
+            with database.transaction() as connection:
+                intents.renew(connection, still, dialect.now(connection) + lease)

@@ -37,7 +37,7 @@ def open_intent(registry: Registry, table: Table, kind: str = "write") -> Intent
             lease_until=now + timedelta(seconds=registry.settings.lease_seconds),
         )
         intents.insert(connection, intent, now)
-    registry.keep_intents()
+    registry.keep(intent_id)
     return intent
 
 
@@ -45,13 +45,18 @@ def abort(registry: Registry, intent: Intent) -> None:
     """Give a write up: first its claim, then its objects, then its row. A death in between leaves the rest to recovery.
 
     The claim goes first because a registration whose answer was lost may still be under way in the database: it is waited
-    for, and if it went through, the intent is gone and its files are not ours to delete.
+    for, and if it went through, the intent is gone and its files are not ours to delete. An intent that recovery or a drop
+    has taken can never be registered: its files go too, and its row stays for the last sweep.
     """
+    registry.let_go(intent.intent_id)
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        if not intents.mark_recovered(connection, intent.intent_id, now, sweep_after=now):
+        is_ours = intents.mark_recovered(connection, intent.intent_id, now, sweep_after=now)
+        if not is_ours and not intents.is_known(connection, intent.intent_id):
             return
     registry.engine(intent.prefix).delete_prefix(intent.prefix)
+    if not is_ours:
+        return
     with registry.database.transaction() as connection:
         intents.forget(connection, intent.intent_id, recovered_before=now)
 

@@ -262,6 +262,7 @@ def _settle(
         raise IntentLost(
             f"the write {intent.intent_id} of {table.identifier} is not known any more; nothing was registered: write again"
         ) from error
+    registry.let_go(intent.intent_id)
     raise RegistryUnavailable(
         f"{error} Whether the write {intent.intent_id} of {table.identifier} was registered is not known: its files are kept. "
         "Send it again with its batch key once the registry answers, or look for it with `lakeward files`"

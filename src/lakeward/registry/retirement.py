@@ -175,15 +175,11 @@ def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Map
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
         metadata = metadata_in(connection, table)
+        keys = [partition_key(partition_values(metadata.schema, metadata.partition_by, named)) for named in partitions]
         leaving = [
             file
-            for named in partitions
-            for file in files.in_partition(
-                connection,
-                table.table_id,
-                metadata.spec_id,
-                partition_key(partition_values(metadata.schema, metadata.partition_by, named)),
-            )
+            for key in dict.fromkeys(keys)
+            for file in files.in_partition(connection, table.table_id, metadata.spec_id, key)
         ]
         return retire(connection, registry, table, leaving, "partition retired", dialect.now(connection))
 

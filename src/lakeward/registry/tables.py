@@ -14,6 +14,7 @@ from lakeward.model.names import NamespaceName, TableIdentifier, TableName, pars
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
+from lakeward.registry.secrets import check_no_secrets
 from lakeward.storage.engine import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.store import dialect, intents, retired, snapshots, tables
@@ -127,7 +128,8 @@ def create(
     _one_of("compression", compression, COMPRESSIONS)
     _one_of("format_version", format_version, (2, 3))
     _one_of("storage_engine", storage_engine or location_engine, (location_engine,))
-    _no_secrets(engine_config or {})
+    check_no_secrets("engine_config", engine_config or {})
+    check_no_secrets("property", properties or {})
     table_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
@@ -179,22 +181,6 @@ def create(
 def _one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise InvalidInput(f"{setting}={value!r} is not offered here; use {' or '.join(map(repr, allowed))}")
-
-
-_SECRETS = ("secret", "password", "passwd", "token", "accesskey", "credential")
-
-
-def _no_secrets(engine_config: Mapping[str, Any]) -> None:
-    """The registry's columns are readable: credentials belong into the settings."""
-    for name, value in engine_config.items():
-        plain = "".join(c for c in name.lower() if c.isalnum())  # access_key, access-key, accessKey
-        if any(word in plain for word in _SECRETS):
-            raise InvalidInput(
-                f"engine_config {name!r} looks like a secret, and the registry keeps none; "
-                "give it in the settings (s3_access_key, s3_secret_key) or the environment"
-            )
-        if isinstance(value, Mapping):
-            _no_secrets(value)
 
 
 def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:

@@ -20,7 +20,7 @@ def create_app(registry: Registry, *, token: str | None) -> FastAPI:
 
     Handlers are plain functions, which run on a pool of threads: the registry is synchronous.
     """
-    app = FastAPI(title="Lakeward", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Lakeward", version=__version__, openapi_url=None)  # no page without the token
     app.add_middleware(EncodedPaths)
     add_error_handlers(app)
 

@@ -57,9 +57,10 @@ def warehouse_location(text: str) -> str:
 def table_location(warehouse: str, namespace: tuple[str, ...], name: str, table_uuid: str) -> str:
     """Where a new table's files go: '<warehouse>/<namespace>/<name>-<uuid8>', without a slash at its end.
 
-    Names that reduce to the same text still differ by the first eight characters of the table's UUID.
+    Names that reduce to the same text still differ by the first eight characters of the table's UUID. The levels of a
+    namespace are one folder, joined by a dot, which no slug holds: a table's folder never stands inside another table's.
     """
-    levels = "/".join(slug(level) for level in namespace)
+    levels = ".".join(slug(level) for level in namespace)
     return f"{warehouse.rstrip('/')}/{levels}/{slug(name)}-{_uuid8(table_uuid)}"
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from lakeward.model.files import Intent
+from lakeward.store.dialect import in_texts
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import pending_writes
@@ -34,10 +36,10 @@ def take(connection: sa.Connection, intent_id: str) -> bool:
     return _TAKE.run(connection, {"id": intent_id}) == 1
 
 
-def renew(connection: sa.Connection, owner: str, until: datetime) -> int:
-    """Extend every open intent of `owner`; returns how many."""
-    change = pending_writes.update().where(_c.owner == owner, _OPEN).values(lease_until=until)
-    return connection.execute(change).rowcount
+def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime) -> int:
+    """Extend open intents; returns how many of them still are."""
+    change = pending_writes.update().where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
+    return connection.execute(change.values(lease_until=until)).rowcount
 
 
 def expired(connection: sa.Connection, now: datetime, limit: int) -> list[Intent]:
@@ -45,9 +47,13 @@ def expired(connection: sa.Connection, now: datetime, limit: int) -> list[Intent
     return records(Intent, connection.execute(query))
 
 
-def mark_recovered(connection: sa.Connection, intent_id: str, now: datetime, sweep_after: datetime) -> bool:
-    """From now on the intent's registration fails. False if it was registered or recovered meanwhile."""
+def mark_recovered(
+    connection: sa.Connection, intent_id: str, now: datetime, sweep_after: datetime, *, only_expired: bool = False
+) -> bool:
+    """From now on the intent's registration fails. False if it was registered, recovered (or renewed) meanwhile."""
     change = pending_writes.update().where(_c.intent_id == intent_id, _OPEN)
+    if only_expired:
+        change = change.where(_c.lease_until < now)
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount == 1
 
 
@@ -77,5 +83,11 @@ def forget(connection: sa.Connection, intent_id: str, recovered_before: datetime
     return connection.execute(change).rowcount == 1
 
 
-def any_of_owner(connection: sa.Connection, owner: str) -> bool:
-    return connection.execute(sa.select(_c.intent_id).where(_c.owner == owner, _OPEN).limit(1)).first() is not None
+def is_known(connection: sa.Connection, intent_id: str) -> bool:
+    """Whether there is a row, of a recovered intent too."""
+    return connection.execute(sa.select(_c.intent_id).where(_c.intent_id == intent_id)).first() is not None
+
+
+def still_open(connection: sa.Connection, intent_ids: Iterable[str]) -> list[str]:
+    query = sa.select(_c.intent_id).where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
+    return list(connection.execute(query).scalars())
