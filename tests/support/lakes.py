@@ -7,6 +7,7 @@ from typing import Any
 
 import lakeward
 from lakeward import Lake
+from lakeward.model.names import TableName
 from lakeward.model.tables import Table
 
 ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
@@ -19,7 +20,7 @@ def open_lake(registry_url: str, folder: Path, **settings: Any) -> Lake:
     return lakeward.connect(registry_url, folder / "warehouse", **{**defaults, **settings})
 
 
-def make_table(lake: Lake, name: str = "sales.orders", **options: Any) -> Table:
+def make_table(lake: Lake, name: TableName = "sales.orders", **options: Any) -> Table:
     return lake.create_table(name, options.pop("schema", SCHEMA), **options)
 
 
@@ -28,7 +29,7 @@ def objects(lake: Lake, table: Table) -> set[str]:
     return {info.location for info in lake.registry.engine(table.location).list(table.location + "/")}
 
 
-def assert_nothing_left_over(lake: Lake, name: str) -> None:
+def assert_nothing_left_over(lake: Lake, name: TableName) -> None:
     """The registry and the files agree, and there is no object that nothing names."""
     report = lake.audit(name)
     assert report.findings == []

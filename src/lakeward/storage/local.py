@@ -18,7 +18,7 @@ from lakeward.errors import InvalidSetting, ObjectNotFound, StorageError, Storag
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, check_prefix, check_settings
 from lakeward.storage.locations import LOCAL_SCHEME, local_path
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last one: the process's limit on the size of a file
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 20  # to write into a folder that somebody who cleans up removes in the same moment
@@ -281,6 +281,10 @@ def _mapped(action: str, location: str) -> Iterator[None]:
 def storage_error(action: str, location: str, error: OSError) -> StorageError:
     """The kind of StorageError that an error of the operating system is, with the location and the way out."""
     reason = error.strerror or str(error)
+    if action.startswith("write") and isinstance(error, NotADirectoryError | FileExistsError):
+        return WarehouseNotWritable(
+            f"cannot {action} {location}: {reason}; a file stands where a folder of the warehouse should: move it away"
+        )
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return ObjectNotFound(f"cannot {action} {location}: there is no such file; check the path")
     if error.errno in _FULL:
