@@ -31,7 +31,7 @@ rows_strategy = st.lists(
             "i": st.none() | st.integers(-(2**31), 2**31 - 1),
             "x": st.none() | st.floats(),
             "s": st.none() | st.text(),
-            "t": st.none() | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+            "t": st.none() | st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
         }
     ),
     max_size=20,

@@ -33,7 +33,7 @@ ALL_TYPES: dict[str, tuple[str, list[Any]]] = {
     "large_decimal": ("decimal(38, 10)", [Decimal("-1234567890123456789012345678.0000000001"), Decimal("0E-10"), None]),
     "day": ("date", [date(1, 1, 1), date(9999, 12, 31), None]),
     "at": ("time", [time(0, 0), time(23, 59, 59, 999999), None]),
-    "ts": ("timestamp", [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2026, 1, 1), None]),  # noqa: DTZ001
+    "ts": ("timestamp", [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2026, 1, 1), None]),
     "tstz": (
         "timestamptz",
         [datetime(1900, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), None],
@@ -112,7 +112,7 @@ PARTITION_CASES = [
     ("identity(`a b`)", "decimal(9, 2)", [Decimal("-1.10"), Decimal("0.00"), None]),
     ("identity(`a b`)", "decimal(38, 10)", [Decimal("-9999999999999999999999999999.9999999999"), None]),
     ("identity(`a b`)", "date", [date(1, 1, 1), date(2026, 2, 28), None]),
-    ("identity(`a b`)", "timestamp", [datetime(1969, 12, 31, 23, 59, 59, 999999), None]),  # noqa: DTZ001
+    ("identity(`a b`)", "timestamp", [datetime(1969, 12, 31, 23, 59, 59, 999999), None]),
     ("identity(`a b`)", "timestamptz", [datetime(2026, 1, 1, tzinfo=UTC), None]),
     ("identity(`a b`)", "time", [time(1, 2, 3, 4), None]),
     ("identity(`a b`)", "binary", [b"\x00\xff", b"", None]),
@@ -125,9 +125,9 @@ PARTITION_CASES = [
     ("truncate(10, `a b`)", "int", [-1, 19, None]),
     ("truncate(10, `a b`)", "decimal(9, 2)", [Decimal("-1.11"), None]),
     ("year(`a b`)", "date", [date(1969, 12, 31), None]),
-    ("month(`a b`)", "timestamp", [datetime(1969, 12, 31), None]),  # noqa: DTZ001
+    ("month(`a b`)", "timestamp", [datetime(1969, 12, 31), None]),
     ("day(`a b`)", "timestamptz", [datetime(1969, 12, 31, 23, tzinfo=UTC), None]),
-    ("hour(`a b`)", "timestamp", [datetime(1969, 12, 31, 23, 30), None]),  # noqa: DTZ001
+    ("hour(`a b`)", "timestamp", [datetime(1969, 12, 31, 23, 30), None]),
 ]
 
 

@@ -111,8 +111,8 @@ def test_appendix_b_of_the_specification_has_these_hashes() -> None:
         ("decimal(9, 2)", Decimal("14.20"), -500754589),
         ("date", date(2017, 11, 16), -653330422),
         ("time", time(22, 31, 8), -662762989),
-        ("timestamp", datetime(2017, 11, 16, 22, 31, 8), -2047944441),  # noqa: DTZ001
-        ("timestamp", datetime(2017, 11, 16, 22, 31, 8, 1), -1207196810),  # noqa: DTZ001
+        ("timestamp", datetime(2017, 11, 16, 22, 31, 8), -2047944441),
+        ("timestamp", datetime(2017, 11, 16, 22, 31, 8, 1), -1207196810),
         ("timestamptz", datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC), -2047944441),
         ("string", "iceberg", 1210000089),
         ("uuid", UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), 1488055340),
@@ -139,7 +139,7 @@ def test_json_is_written_as_the_specification_has_it() -> None:
         ("decimal(9, 2)", Decimal("5"), "5.00"),
         ("date", date(2017, 11, 16), "2017-11-16"),
         ("time", time(22, 31, 8, 123456), "22:31:08.123456"),
-        ("timestamp", datetime(2017, 11, 16, 22, 31, 8, 500000), "2017-11-16T22:31:08.5"),  # noqa: DTZ001
+        ("timestamp", datetime(2017, 11, 16, 22, 31, 8, 500000), "2017-11-16T22:31:08.5"),
         ("timestamptz", datetime(2017, 11, 16, 22, 31, 8, tzinfo=UTC), "2017-11-16T22:31:08+00:00"),
         ("uuid", UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
         ("fixed[4]", b"\x00\x01\xfe\xff", "0001feff"),

@@ -44,7 +44,7 @@ EVERYTHING = {
 }  # fmt: skip
 EVERY_VALUE: dict[str, Any] = {
     "b": True, "i": -1, "l": 2**40, "f": 1.5, "d": math.pi, "dec": D("-1.25"), "big": D("12345678901234567890.1234"),
-    "day": dt.date(1960, 2, 29), "t": dt.time(23, 59, 59, 999999), "ts": dt.datetime(1960, 1, 1, 0, 0, 0, 1),  # noqa: DTZ001
+    "day": dt.date(1960, 2, 29), "t": dt.time(23, 59, 59, 999999), "ts": dt.datetime(1960, 1, 1, 0, 0, 0, 1),
     "tz": dt.datetime(2024, 1, 1, tzinfo=dt.UTC), "s": "é𝄞'\"%\n", "u": uuid.UUID(int=2**127), "fx": b"\x00\xff\x80",
     "bin": b"", "li": [{"x": 1, "y": ["a", None]}, None], "m": [("k", {"z": 1.0}), ("l", None)],
     "st": {"a": 1, "b": {"c": None}},
@@ -109,7 +109,7 @@ PARTITIONS: list[tuple[str, str, list[Any]]] = [
     ("double", "identity", [1.5, None, math.nan, math.inf, -0.0, 0.0, math.nan]),
     ("decimal(9, 2)", "identity", [D("1.10"), None, D("-1.10")]),
     ("date", "identity", [dt.date(2024, 1, 31), None]),
-    ("timestamp", "identity", [dt.datetime(2024, 1, 31, 1), dt.datetime(2024, 1, 31, 1, 0, 0, 500000)]),  # noqa: DTZ001
+    ("timestamp", "identity", [dt.datetime(2024, 1, 31, 1), dt.datetime(2024, 1, 31, 1, 0, 0, 500000)]),
     ("binary", "identity", [b"", b"\xff", None]),
     ("uuid", "identity", [uuid.UUID(int=1), None]),
     ("long", "bucket[4]", [1, None, 2, 3, 4, 5]),
@@ -121,7 +121,7 @@ PARTITIONS: list[tuple[str, str, list[Any]]] = [
     ("date", "year", [dt.date(1969, 12, 31), dt.date(1970, 1, 1), None]),
     ("date", "month", [dt.date(1969, 12, 31), dt.date(1970, 1, 1), None]),
     ("date", "day", [dt.date(1969, 12, 31), dt.date(1970, 1, 1), None]),
-    ("timestamp", "day", [dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1), None]),  # noqa: DTZ001
+    ("timestamp", "day", [dt.datetime(1969, 12, 31, 23, 59, 59, 999999), dt.datetime(1970, 1, 1), None]),
     ("timestamptz", "hour", [dt.datetime(1969, 12, 31, 23, 59, tzinfo=dt.UTC), None]),
     ("long", "void", [1, 2]),
 ]

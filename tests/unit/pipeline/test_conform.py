@@ -15,8 +15,8 @@ from tests.unit.pipeline.targets import schema_of
 
 D = Decimal
 UTC = dt.UTC
-NAIVE = dt.datetime(2024, 1, 1)  # noqa: DTZ001
-EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+NAIVE = dt.datetime(2024, 1, 1)
+EPOCH = dt.datetime(1970, 1, 1)
 
 
 def rows(data: Any, schema: Any, *sources: str) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def test_statistics_rule_out_what_they_can(tmp_path: Path, source: Any, kept: in
         ("string", "truncate[2]", ["aa1", "aa2", "bb1", None], "x = 'aa9'", 1),
         ("string", "truncate[2]", ["aa1", "aa2", "bb1"], "x like 'bb%'", 1),
         ("date", "month", [dt.date(2024, m, 1) for m in (1, 2, 3)], "x >= '2024-03-01'", 1),
-        ("timestamp", "day", [dt.datetime(2024, 1, d) for d in (1, 2, 3)], "x < '2024-01-01T12:00:00'", 1),  # noqa: DTZ001
+        ("timestamp", "day", [dt.datetime(2024, 1, d) for d in (1, 2, 3)], "x < '2024-01-01T12:00:00'", 1),
         ("decimal(9, 2)", "identity", [Decimal("1.10"), Decimal("2.20")], "x = 1.10", 1),
         ("double", "identity", [1.0, math.nan, math.inf], "x is nan", 1),
     ],
@@ -159,7 +159,7 @@ DOMAINS: dict[str, list[Any]] = {
     "string": TEXTS,
     "decimal(9, 2)": [Decimal("-1.50"), Decimal("0.00"), Decimal("0.01"), Decimal("9999999.99")],
     "date": [dt.date(1960, 1, 1), dt.date(1970, 1, 1), dt.date(2024, 2, 29)],
-    "timestamp": [dt.datetime(1960, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 2, 29, 23)],  # noqa: DTZ001
+    "timestamp": [dt.datetime(1960, 1, 1), dt.datetime(1970, 1, 1, 0, 0, 0, 1), dt.datetime(2024, 2, 29, 23)],
     "boolean": [True, False],
 }
 TRANSFORMS = {

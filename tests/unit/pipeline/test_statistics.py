@@ -56,7 +56,7 @@ VALUES: dict[str, list[Any]] = {
     "double": [-1.5, 3.25, -math.inf],
     "date": [dt.date(1960, 1, 1), dt.date(2024, 1, 1)],
     "time": [dt.time(0, 0), dt.time(23, 59, 59, 999999)],
-    "timestamp": [dt.datetime(1960, 1, 1), dt.datetime(2024, 1, 1, 1, 2, 3, 4)],  # noqa: DTZ001
+    "timestamp": [dt.datetime(1960, 1, 1), dt.datetime(2024, 1, 1, 1, 2, 3, 4)],
     "timestamptz": [dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)],
     "string": ["", "a", "é𝄞", "z" * 16],
     "binary": [b"", b"\x00\xff", b"z" * 16],

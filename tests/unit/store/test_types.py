@@ -14,7 +14,7 @@ from lakeward.store.types import Flag, Json, UtcTime, time_text
 
 SQLITE: Any = sqlite.dialect()
 POSTGRESQL: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
-TIMES = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
+TIMES = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30), timezones=st.just(UTC))
 
 
 @given(TIMES)
@@ -38,7 +38,7 @@ def test_a_time_of_another_zone_is_kept_in_utc() -> None:
 @pytest.mark.parametrize("dialect", [SQLITE, POSTGRESQL], ids=["sqlite", "postgresql"])
 def test_a_time_without_a_zone_is_refused(dialect: Any) -> None:
     with pytest.raises(ValueError, match="no time zone"):
-        UtcTime().process_bind_param(datetime(2026, 1, 2), dialect)  # noqa: DTZ001
+        UtcTime().process_bind_param(datetime(2026, 1, 2), dialect)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(), st.lists))
