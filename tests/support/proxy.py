@@ -104,10 +104,10 @@ class Proxy:
 
     def _make(self, cut: Cut, data: bytes, client: socket.socket, server: socket.socket) -> None:
         self._is_down = self._stays_down
+        self._muted.add(client)  # that the server has committed, `then` can see in the database
         if cut == "before":
             _close(server)
         else:
-            self._muted.add(client)  # that the server has committed, `then` can see in the database
             server.sendall(data)
         if self._then is not None:
             self._then()

@@ -224,17 +224,23 @@ def test_a_table_gets_one_of_the_names_that_are_asked_for_at_once(registry: Regi
 
 
 @pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
-def test_what_waits_for_a_table_acts_on_what_has_its_name_afterwards(registry: Registry) -> None:
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_what_waits_for_a_table_acts_on_what_has_its_name_afterwards(registry: Registry, is_used_again: bool) -> None:
     """A drop that waited for a rename would drop the renamed table, had it not looked again."""
-    renamed = make_table(registry)
+    renamed, other = make_table(registry), make_table(registry, "sales.other")
     with ThreadPoolExecutor(1) as pool:
         with registry.database.transaction() as connection:
             dialect.lock_tables(connection, [renamed.table_id])
             dropping = pool.submit(tables.drop, registry, NAME)
             wait_for_lock(registry)
-            connection.exec_driver_sql("UPDATE tables SET name = 'renamed'")
-        with pytest.raises(TableNotFound):
-            dropping.result()
+            connection.exec_driver_sql("UPDATE tables SET name = 'renamed' WHERE name = 'orders'")
+            if is_used_again:
+                connection.exec_driver_sql("UPDATE tables SET name = 'orders' WHERE name = 'other'")
+        if is_used_again:
+            assert dropping.result().table_id == other.table_id
+        else:
+            with pytest.raises(TableNotFound):
+                dropping.result()
     assert tables.load(registry, "sales.renamed").dropped_at is None
 
 
