@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -36,10 +37,11 @@ def test_names_with_dots_quotes_percent_and_unicode_are_kept_apart(registry: Reg
         namespaces.load(registry, ("a", "b", "inner"))
 
 
-@pytest.mark.parametrize("name", ["", "a..b", ("a", ""), ("a\x00",), ("a\nb",), ("\ud800",), "x" * 300, 7])
-def test_a_wrong_name_is_refused_before_the_database_sees_it(registry: Registry, name: str) -> None:
-    with pytest.raises(InvalidName):
-        namespaces.create(registry, name)
+def test_a_wrong_name_is_refused_before_the_database_sees_it(registry: Registry) -> None:
+    wrong: list[Any] = ["", "a..b", ("a", ""), ("a\x00",), ("a\nb",), ("\ud800",), "x" * 300, 7]
+    for name in wrong:
+        with pytest.raises(InvalidName):
+            namespaces.create(registry, name)
     assert listed(registry) == []
 
 

@@ -284,7 +284,7 @@ def test_any_order_of_changes(registry: Registry) -> None:
     run_state_machine_as_test(
         machine,
         settings=hypothesis.settings(
-            max_examples=12,
+            max_examples=8,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(hypothesis.HealthCheck),
