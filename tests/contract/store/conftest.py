@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeward.store import migrate
 from lakeward.store.database import Database
 
 
 @pytest.fixture
-def database(registry_url: str) -> Iterator[Database]:
+def database(made_url: str) -> Iterator[Database]:
     """A registry that is made, and empty."""
-    opened = Database(registry_url)
-    migrate.create_or_upgrade(opened)
+    opened = Database(made_url)
     yield opened
     opened.close()
