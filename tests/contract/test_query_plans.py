@@ -88,7 +88,6 @@ CALLS: dict[str, list[Call]] = {
     "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
     "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],
     "info.load": [lambda m, c: m.load(c)],
-    "info.system_identifier": [lambda m, c: m.system_identifier(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "intents.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
     "intents.expired": [lambda m, c: m.expired(c, NOW, 10)],
@@ -135,7 +134,6 @@ CALLS: dict[str, list[Call]] = {
     "retired.retire_all": [
         lambda m, c: m.retire_all(c, 2, reason="dropped", now=NOW, expires_at=LATER, removed_by=0),
     ],
-    "snapshots.count": [lambda m, c: m.count(c, BIG)],
     "snapshots.insert": [lambda m, c: m.insert(c, _snapshot)],
     "snapshots.load": [lambda m, c: m.load(c, BIG, 1)],
     "snapshots.mark_expired": [lambda m, c: m.mark_expired(c, BIG, NOW), lambda m, c: m.mark_expired(c, BIG, NOW, [1])],
@@ -149,7 +147,6 @@ CALLS: dict[str, list[Call]] = {
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],
     "tables.by_id": [lambda m, c: m.by_id(c, BIG)],
     "tables.by_name": [lambda m, c: m.by_name(c, 1, "n1", "t1")],
-    "tables.by_uuid": [lambda m, c: m.by_uuid(c, "t-1")],
     "tables.delete": [lambda m, c: m.delete(c, 9999)],
     "tables.delete_stats": [lambda m, c: m.delete_stats(c, BIG)],
     "tables.dropped_before": [lambda m, c: m.dropped_before(c, NOW)],

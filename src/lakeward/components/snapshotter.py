@@ -14,7 +14,7 @@ from collections import defaultdict
 import msgspec
 import structlog
 
-from lakeward.errors import LakewardError, LeaseHeld, MetadataConflict
+from lakeward.errors import LeaseHeld, MetadataConflict
 from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
@@ -129,18 +129,11 @@ def _attempt(registry: Registry, state: Pending, trigger: str) -> Made:
         made = build(registry, state, intent)
         snapshots.commit(registry, state.table, intent, made, trigger)
     except BaseException:
-        _give_up(registry, intent)
+        intents.give_up(registry, intent)
         raise
     for file, reason in made.rejected:
         log.error("file_set_aside", table=str(state.table.identifier), file=file.file_path, reason=reason)
     return made
-
-
-def _give_up(registry: Registry, intent: Intent) -> None:
-    try:
-        intents.abort(registry, intent)
-    except LakewardError as error:
-        log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
 
 
 def build(registry: Registry, state: Pending, intent: Intent) -> Made:

@@ -204,9 +204,7 @@ class Lake:
         Raises:
             TableNotFound, FileRefused, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
         """
-        format = self.metadata(name).format
-        make = writes.writer_for(data, format, self.settings.catalog)
-        return self._write(name, make, batch)
+        return self._write(name, writes.writer_for(data, self.settings.catalog), batch)
 
     def append_files(
         self,

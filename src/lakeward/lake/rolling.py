@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 import structlog
 
-from lakeward.errors import InvalidInput, LakewardError
+from lakeward.errors import InvalidInput
 from lakeward.lake import writes
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
@@ -216,12 +215,15 @@ class _OpenFile:
             return registration.register(self._registry, self.table, self.intent, self._files)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
-            if not isinstance(error, LakewardError) or registration.is_settled(error):
-                writes.give_up(self._registry, self.intent)
+            if registration.is_settled(error):
+                intents.give_up(self._registry, self.intent)
             raise
 
     def give_up(self) -> None:
-        with contextlib.suppress(BaseException):  # its thread may have failed, which changes nothing here
+        try:
             self._hand_over(None)
+        except BaseException as error:
+            if error is not self._error:  # the file's thread may have failed, which changes nothing here
+                raise
         self._thread.join()
-        writes.give_up(self._registry, self.intent)
+        intents.give_up(self._registry, self.intent)

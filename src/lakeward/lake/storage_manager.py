@@ -119,7 +119,7 @@ class StorageManager:
         """
         name = _identifier(namespace, table)
         found, metadata = tables.load_with_metadata(self._registry, name)
-        make = writes.writer_for(data, metadata.format, self._lake.settings.catalog)
+        make = writes.writer_for(data, self._lake.settings.catalog)
         return retirement.replace_partition(
             self._registry,
             found,

@@ -72,8 +72,8 @@ def write(
         wrote = time.perf_counter() - started
         result = _registered(registry, table, intent, files, batch, lease)
     except BaseException as error:
-        if not isinstance(error, LakewardError) or registration.is_settled(error):
-            give_up(registry, intent)
+        if registration.is_settled(error):
+            intents.give_up(registry, intent)
         raise
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
     return with_snapshot(registry, table, metadata, result) if sync and files else result
@@ -88,11 +88,11 @@ def _registered(
     lease: Lease | None,
 ) -> AppendResult:
     if not files and batch is None:  # nothing to commit, and no key to remember
-        give_up(registry, intent)
+        intents.give_up(registry, intent)
         return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
     result = registration.register(registry, table, intent, files, batch=batch, lease=lease)
     if result.replayed:  # the same batch from two sides at once: the other one was quicker
-        give_up(registry, intent)
+        intents.give_up(registry, intent)
     return result
 
 
@@ -111,28 +111,26 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
     return msgspec.structs.replace(result, snapshot_id=flushed.snapshot_id, seconds=seconds)
 
 
-def give_up(registry: Registry, intent: Intent) -> None:
-    """Abort a write; what cannot be deleted now is left to recovery, and what happened before stays the outcome."""
-    try:
-        intents.abort(registry, intent)
-    except LakewardError as error:
-        log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
+def writer_for(data: Any, catalog: str) -> Write:
+    """The writer for a kind of data: a Spark DataFrame through Spark, everything else through pyarrow.
 
+    Rows of a table of JSON lines are always written here, a DataFrame's too.
+    """
 
-def writer_for(data: Any, format: str, catalog: str) -> Write:
-    """The writer for a kind of data: a Spark DataFrame through Spark, everything else through pyarrow."""
-    if format == "json":
-        from lakeward.pipeline.json_lines import write_json_lines
+    def make(target: WriteTarget) -> list[DataFile]:
+        if target.metadata.format == "json":
+            from lakeward.pipeline.json_lines import write_json_lines
 
-        rows = data.toArrow() if _is_dataframe(data) else data
-        return lambda target: write_json_lines(target, rows)
-    if _is_dataframe(data):
-        from lakeward.pipeline.spark_write import write_spark
+            return write_json_lines(target, data.toArrow() if _is_dataframe(data) else data)
+        if _is_dataframe(data):
+            from lakeward.pipeline.spark_write import write_spark
 
-        return lambda target: write_spark(target, data, catalog)
-    from lakeward.pipeline.arrow_write import write_arrow
+            return write_spark(target, data, catalog)
+        from lakeward.pipeline.arrow_write import write_arrow
 
-    return lambda target: write_arrow(target, data)
+        return write_arrow(target, data)
+
+    return make
 
 
 def _is_dataframe(data: Any) -> bool:

@@ -6,13 +6,16 @@ import uuid
 from datetime import timedelta
 
 import sqlalchemy as sa
+import structlog
 
-from lakeward.errors import TableNotFound
+from lakeward.errors import LakewardError, TableNotFound
 from lakeward.model.files import Intent
 from lakeward.model.tables import Table
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import flush_prefix, write_prefix
 from lakeward.store import dialect, intents, tables
+
+log = structlog.get_logger()
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 
@@ -59,6 +62,14 @@ def abort(registry: Registry, intent: Intent) -> None:
         return
     with registry.database.transaction() as connection:
         intents.forget(connection, intent.intent_id, recovered_before=now)
+
+
+def give_up(registry: Registry, intent: Intent) -> None:
+    """Abort a write; what cannot be deleted now is left to recovery, and what happened before stays the outcome."""
+    try:
+        abort(registry, intent)
+    except LakewardError as error:
+        log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
 
 
 def is_open(connection: sa.Connection, intent: Intent) -> bool:

@@ -14,7 +14,6 @@ from lakeward.errors import (
     BatchOutOfOrder,
     FileRefused,
     IntentLost,
-    LakewardError,
     RegistryUnavailable,
     TableNotFound,
 )
@@ -283,6 +282,6 @@ def _answer_of(
     return result if any(known) or retired.by_paths(connection, result.files) else None
 
 
-def is_settled(error: LakewardError) -> bool:
-    """Whether an error of `register` says for certain that nothing was registered."""
+def is_settled(error: BaseException) -> bool:
+    """Whether an error of a write or of `register` says for certain that nothing was registered."""
     return not isinstance(error, RegistryUnavailable)

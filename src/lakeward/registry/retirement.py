@@ -127,15 +127,8 @@ def replace_partition(
                     )
             return _replace(registry, table, metadata.spec_id, key, intent, new, lease)
         except BaseException:
-            _give_up(registry, intent)
+            intents.give_up(registry, intent)
             raise
-
-
-def _give_up(registry: Registry, intent: Intent) -> None:
-    try:
-        intents.abort(registry, intent)
-    except LakewardError:  # recovery will take it; the first error stays the error
-        return
 
 
 def _replace(

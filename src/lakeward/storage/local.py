@@ -8,14 +8,13 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
 
 from lakeward.errors import InvalidSetting, ObjectNotFound, StorageError, StorageFull, WarehouseNotWritable
-from lakeward.storage.engine import DeleteFailure, ObjectInfo, check_prefix, check_settings
+from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
 from lakeward.storage.locations import LOCAL_SCHEME, local_path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last one: the process's limit on the size of a file
@@ -151,7 +150,7 @@ class LocalEngine:
             os.unlink(local_path(probe))
 
 
-class LocalOutput:
+class LocalOutput(OutputFile):
     """A file written under a temporary name beside its own, and renamed at `close`."""
 
     def __init__(self, location: str, *, fsync: bool) -> None:
@@ -202,17 +201,6 @@ class LocalOutput:
         """Leave nothing behind; no effect once the file is closed."""
         if not self._file.closed:
             self._discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _open(self, folder: str) -> Any:
         for _ in range(_ATTEMPTS):

@@ -10,8 +10,7 @@ import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
@@ -24,7 +23,7 @@ from lakeward.errors import (
     StorageFull,
     WarehouseNotWritable,
 )
-from lakeward.storage.engine import DeleteFailure, ObjectInfo, check_prefix, check_settings
+from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
 from lakeward.storage.locations import S3_SCHEME, bucket_and_key
 
 SETTINGS = ("endpoint", "region", "access_key", "secret_key", "session_token", "path_style")
@@ -223,7 +222,7 @@ class S3Engine:
         )
 
 
-class S3Output:
+class S3Output(OutputFile):
     """An object written part by part; it appears at `close`. What is smaller than one part is one plain request."""
 
     def __init__(self, engine: S3Engine, client: Any, location: str) -> None:
@@ -276,17 +275,6 @@ class S3Output:
         if self._upload is not None:
             with contextlib.suppress(StorageError), _mapped("abort the upload of", self._location):
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def _send_part(self, size: int) -> None:
         part = bytes(self._buffer[:size])

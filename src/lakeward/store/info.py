@@ -8,7 +8,6 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import DatabaseError
-from lakeward.store import dialect
 from lakeward.store.schema import registry_info
 
 
@@ -34,16 +33,3 @@ def load(connection: sa.Connection) -> RegistryInfo:
     if row is None:
         raise DatabaseError("registry_info has no row: the registry was not made whole; restore it from a backup")
     return RegistryInfo(row.registry_uuid, row.schema_version, row.minimum_version, row.created_at)
-
-
-def system_identifier(connection: sa.Connection) -> str:
-    """What differs between a PostgreSQL server and one restored elsewhere from its dump; '' on SQLite.
-
-    A cursor into the feed names it beside the registry's UUID: transaction ids of another server mean nothing.
-    """
-    if dialect.is_sqlite(connection):
-        return ""
-    identifier: str = connection.execute(
-        sa.text("SELECT system_identifier::text FROM pg_control_system()")
-    ).scalar_one()
-    return identifier

@@ -30,11 +30,6 @@ def retained(connection: sa.Connection, table_id: int) -> list[TableSnapshot]:
     return records(TableSnapshot, connection.execute(query))
 
 
-def count(connection: sa.Connection, table_id: int) -> int:
-    """All snapshots ever made, expired ones too."""
-    return int(connection.execute(sa.select(sa.func.count()).where(_c.table_id == table_id)).scalar_one())
-
-
 def mark_expired(
     connection: sa.Connection, table_id: int, now: datetime, snapshot_ids: Iterable[int] | None = None
 ) -> int:

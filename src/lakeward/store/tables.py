@@ -43,10 +43,6 @@ def live_version(connection: sa.Connection, table_id: int) -> int | None:
     return None if row is None or row["dropped_at"] is not None else int(row["version"])
 
 
-def by_uuid(connection: sa.Connection, table_uuid: str) -> Table | None:
-    return _table(connection.execute(_SELECT.where(_c.table_uuid == table_uuid)).one_or_none())
-
-
 _BY_NAME = _SELECT.where(
     namespaces.c.warehouse_id == sa.bindparam("warehouse_id"),
     namespaces.c.path == sa.bindparam("namespace_path"),

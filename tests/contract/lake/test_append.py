@@ -320,7 +320,7 @@ def test_a_write_under_a_lease_that_another_has_taken_leaves_no_file(lake: Lake)
     old = leases.acquire(lake.registry, "apply", seconds=30)
     leases.release(lake.registry, old)
     leases.acquire(lake.registry, "apply", seconds=30)
-    make = writes.writer_for(ROWS, "parquet", "lakeward")
+    make = writes.writer_for(ROWS, "lakeward")
     with pytest.raises(LeaseLost):
         writes.write(lake.registry, NAME, make, batch=writes.batch_of(("s", "1", 0, 6)), lease=old)
     assert_nothing_happened(lake)
