@@ -25,7 +25,7 @@ def run(options: Options, report: Report) -> None:
         for snapshots in sorted({10, 100, 300, last}):
             window = times[snapshots - WINDOW : snapshots]
             report.add(f"flush of 1 file, snapshots up to {snapshots:,}, p50", median(window) * 1e3, "ms")
-        report.add(f"flush of 1 file, longest of {last:,}", max(times) * 1e3, "ms", "manifests are merged in some")
+        report.add(f"flush of 1 file, longest of {last:,}", max(times) * 1e3, "ms")
         objects = lake.registry.engine(writer.table.location).list(writer.table.location + "/metadata/")
         size = sum(info.size for info in objects)
         report.add(f"metadata objects after {last:,} snapshots, none cleaned up", size / 1e6, "MB")

@@ -14,6 +14,7 @@ import msgspec
 from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, seconds, waits
 
 from lakeward import Lake
+from lakeward.pipeline import scan
 from lakeward.registry import footers, intents, registration, snapshots
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import dialect
@@ -97,7 +98,8 @@ def _plan(lake: Lake, storage: str, count: int, report: Report) -> None:
     registration.register(lake.registry, writer.table, intent, files)
 
     def from_table() -> None:
-        assert len(footers.plan(lake.registry, writer.table).footers) == count
+        plan, _ = footers.plan(lake.registry, writer.table.identifier, scan.prepare)
+        assert len(footers.loader(lake.registry, plan)([file.file_path for file in plan.files])) == count
 
     def from_objects() -> None:
         for file in snapshots.list_files(lake.registry, writer.table):

@@ -44,7 +44,7 @@ class FileRefused(InvalidInput):
 
     Reasons: not_found, unreadable, truncated, wrong_format, unknown_column, missing_column, wrong_type, unknown_field_id,
     missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, wrong_row_count,
-    already_registered.
+    already_registered, changed.
     """
 
     code = "file_refused"
@@ -136,11 +136,6 @@ class MetadataConflict(LakewardError):
 
     code = "metadata_conflict"
     status = 503
-
-
-class CommitFailed(LakewardError):
-    code = "commit_failed"
-    status = 409
 
 
 class RegistryUnavailable(LakewardError):

@@ -61,6 +61,7 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.set_position(c, BIG, _batch, NOW),
         lambda m, c: m.set_position(c, BIG, Batch("s1", "2", 5, 6), NOW),
     ],
+    "dialect.begins": [],  # part of others' queries
     "dialect.in_integers": [],  # part of others' queries
     "dialect.in_texts": [],
     "dialect.is_sqlite": [],
@@ -75,6 +76,8 @@ CALLS: dict[str, list[Call]] = {
     "files.is_duplicate": [],  # reads an error, not the database
     "files.insert": [lambda m, c: m.insert(c, [_new_file])],
     "files.live": [lambda m, c: m.live(c, BIG), lambda m, c: m.live(c, BIG, 50, 10)],
+    "files.clear_set_aside": [lambda m, c: m.clear_set_aside(c, BIG)],
+    "files.mark_committed_with_row_ids": [lambda m, c: m.mark_committed_with_row_ids(c, BIG, {FILES - 10: 0}, 5, 5)],
     "files.mark_committed": [lambda m, c: m.mark_committed(c, BIG, [5, 6], 1, 1)],
     "files.mark_set_aside": [lambda m, c: m.mark_set_aside(c, 5, "truncated")],
     "files.pending": [lambda m, c: m.pending(c, BIG)],
@@ -90,7 +93,7 @@ CALLS: dict[str, list[Call]] = {
     "info.load": [lambda m, c: m.load(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "intents.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
-    "intents.expired": [lambda m, c: m.expired(c, NOW, 10)],
+    "intents.expired": [lambda m, c: m.expired(c, "/p", NOW, 10)],
     "intents.forget": [lambda m, c: m.forget(c, "i-2", NOW)],
     "intents.insert": [lambda m, c: m.insert(c, _intent, NOW)],
     "intents.load": [lambda m, c: m.load(c, "i-1")],
@@ -101,7 +104,7 @@ CALLS: dict[str, list[Call]] = {
     "intents.renew": [lambda m, c: m.renew(c, ["i1", "i2"], LATER)],
     "intents.sweep_at": [lambda m, c: m.sweep_at(c, "i-2", NOW)],
     "intents.take": [lambda m, c: m.take(c, "i-1")],
-    "intents.to_sweep": [lambda m, c: m.to_sweep(c, NOW)],
+    "intents.to_sweep": [lambda m, c: m.to_sweep(c, "/p", NOW)],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
     "leases.load": [lambda m, c: m.load(c, "l1")],
@@ -120,7 +123,7 @@ CALLS: dict[str, list[Call]] = {
     "retired.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
     "retired.by_paths": [lambda m, c: m.by_paths(c, ["/r1", "/r2"])],
     "retired.delete": [lambda m, c: m.delete(c, [1, 2])],
-    "retired.ended": [lambda m, c: m.ended(c, LATER, 10), lambda m, c: m.ended(c, LATER, 10, BIG)],
+    "retired.ended": [lambda m, c: m.ended(c, "/r", LATER, 10), lambda m, c: m.ended(c, "/r", LATER, 10, BIG)],
     "retired.expire_table": [lambda m, c: m.expire_table(c, BIG, NOW, 1)],
     "retired.has_removals_pending": [lambda m, c: m.has_removals_pending(c, BIG)],
     "retired.insert": [
@@ -149,7 +152,7 @@ CALLS: dict[str, list[Call]] = {
     "tables.by_name": [lambda m, c: m.by_name(c, 1, "n1", "t1")],
     "tables.delete": [lambda m, c: m.delete(c, 9999)],
     "tables.delete_stats": [lambda m, c: m.delete_stats(c, BIG)],
-    "tables.dropped_before": [lambda m, c: m.dropped_before(c, NOW)],
+    "tables.dropped_before": [lambda m, c: m.dropped_before(c, "/d", NOW)],
     "tables.in_namespace": [lambda m, c: m.in_namespace(c, 1), lambda m, c: m.in_namespace(c, 1, "t1", 5)],
     "tables.insert": [lambda m, c: m.insert(c, _new_table)],
     "tables.insert_metadata": [lambda m, c: m.insert_metadata(c, _metadata)],

@@ -15,10 +15,11 @@ import sqlalchemy as sa
 
 import lakeward
 from lakeward.components import cleaner, snapshotter
-from lakeward.model.files import DataFile, Intent
+from lakeward.lake import writes
+from lakeward.model.files import DataFile
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, retirement, snapshots, tables
+from lakeward.registry import Registry, intents, registration, snapshots, tables
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -85,10 +86,8 @@ def flush(registry: Registry, step: str) -> None:
 
 def replace(registry: Registry, step: str) -> None:
     """Replace the partition name=n0 by one row."""
-    table, metadata = tables.load_with_metadata(registry, NAME)
 
-    def make(intent: Intent) -> list[DataFile]:
-        target = WriteTarget(table, metadata, intent, registry.engine(table.location))
+    def make(target: WriteTarget) -> list[DataFile]:
         files = write_arrow(target, [{"id": 100, "name": "n0"}])
         if step == "replacement's files":
             die()
@@ -96,7 +95,7 @@ def replace(registry: Registry, step: str) -> None:
             die_at_commit(registry, "UPDATE tables")
         return files
 
-    retirement.replace_partition(registry, table, {"name": "n0"}, make)
+    writes.replace_partition(registry, NAME, {"name": "n0"}, make)
     die()
 
 

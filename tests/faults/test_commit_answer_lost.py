@@ -97,7 +97,7 @@ def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, c
 def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_settles_it(
     lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "SETTLE_TRIES", 2)
+    monkeypatch.setattr(registration, "SETTLE_SECONDS", 1.2)
     with pytest.raises(
         RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its batch key"
     ):
@@ -146,17 +146,24 @@ def test_a_flush_s_lost_answer_makes_neither_two_snapshots_nor_none(lake: Lake, 
 
 
 @BOTH
-def test_a_replacement_s_lost_answer_leaves_the_old_partition_or_the_new_one(
-    lake: Lake, proxy: Proxy, cut: Cut
-) -> None:
+def test_a_replacement_s_lost_answer_is_settled(lake: Lake, proxy: Proxy, cut: Cut) -> None:
     lake.append(NAME, ROWS)
     proxy.cut(cut, statement=b"INSERT INTO retired_files")
     new = [{"id": 100, "name": "n0"}]
-    with pytest.raises(RegistryUnavailable):
-        StorageManager(lake).insert_partition("sales", "orders", {"name": "n0"}, new)
+    result = StorageManager(lake).insert_partition("sales", "orders", {"name": "n0"}, new)
+    assert (proxy.made, result.rows) == (1, 1)
+    assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == len(ROWS) - 1
+    assert_exact(lake.registry, lake.table(NAME))
+    assert_nothing_left_over(lake, NAME)
+
+
+@BOTH
+def test_a_partition_emptied_with_a_lost_answer_is_empty(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    lake.append(NAME, ROWS)
+    proxy.cut(cut, statement=b"INSERT INTO retired_files")
+    assert StorageManager(lake).insert_partition("sales", "orders", {"name": "n0"}, []).rows == 0
     assert proxy.made == 1
-    expected = len(ROWS) - 1 if cut == "after" else len(ROWS)
-    assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == expected
+    assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == len(ROWS) - 2
     assert_exact(lake.registry, lake.table(NAME))
     assert_nothing_left_over(lake, NAME)
 

@@ -40,5 +40,5 @@ def test_json_lines_files_that_exist_are_appended(lake: Lake, tmp_path: Path) ->
     lake.create_table("raw.more", {"id": "long", "name": "string"}, format="json")
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 1, "name": "x"}\n{"id": 2}\n', encoding="utf-8")
-    assert lake.append_files("raw.more", source).rows == 2
+    assert lake.append("raw.more", source).rows == 2
     assert lake.scan("raw.more").read_all()["name"].to_pylist() == ["x", None]

@@ -6,9 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+
+import lakeward
+from tests.support import duck
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,3 +55,15 @@ def test_the_tutorials_programs_run_one_after_the_other(tmp_path: Path) -> None:
     assert promised
     printed = run("\n".join(blocks), tmp_path).splitlines()
     assert [line for line in promised if line not in printed] == []
+
+
+def test_the_tutorials_duckdb_statements_read_a_served_table(lake: lakeward.Lake) -> None:
+    """As they stand there, but for where the server is, and without INSTALL, which downloads."""
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```sql\nINSTALL iceberg; LOAD iceberg;\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    lake.create_table("shop.orders", {"id": "long", "city": "string", "amount": "decimal(9,2)"})
+    lake.append("shop.orders", [{"id": i, "city": "Oslo", "amount": Decimal("1.50")} for i in range(4)])
+    url, token = lake.serve()
+    statements = block.replace("http://127.0.0.1:8181", url).replace("choose-a-word", str(token))
+    with duck.connect() as connection:
+        assert connection.execute(statements).fetchall() == [("Oslo", Decimal("6.00"))]

@@ -35,7 +35,7 @@ def append(
     All are checked before the first is copied in; the originals are not touched.
     """
     with context.lake(metadata_updates="sync" if sync else None) as lake:
-        result = lake.append_files(parse_name(table), files, batch)
+        result = lake.append(parse_name(table), files, batch)
     if context.json:
         show_record(as_row(result), json=True)
         return

@@ -10,10 +10,12 @@ from lakeward.cli.command import Context, command
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import TableArgument
+from lakeward.errors import InvalidInput
 
 
 def add_to(app: typer.Typer) -> None:
     command(app, "audit")(audit)
+    command(app, "set-aside")(set_aside)
     command(app, "recover")(recover)
     command(app, "clean")(clean)
     footers = typer.Typer(name="footers", help="The stored footers of Parquet files.", no_args_is_help=True)
@@ -24,21 +26,25 @@ def add_to(app: typer.Typer) -> None:
 def recover(context: Context) -> None:
     """Delete what dead writers left behind.
 
-    Writers that live keep their leases, and are left alone.
+    Writers that live keep their leases, and are left alone. The exit code is 1 if something could not be deleted.
     """
     with context.lake() as lake:
         result = lake.recover()
     show_record(as_row(result), json=context.json)
+    if result.failed:
+        raise typer.Exit(1)
 
 
 def clean(context: Context) -> None:
     """Delete files whose quarantine is over.
 
-    A file goes when its time has passed and no retained snapshot reaches it.
+    A file goes when its time has passed and no retained snapshot reaches it. The exit code is 1 if one could not be deleted.
     """
     with context.lake() as lake:
         result = lake.clean()
     show_record(as_row(result), json=context.json)
+    if result.failed:
+        raise typer.Exit(1)
 
 
 def audit(
@@ -64,6 +70,25 @@ def audit(
         show_rows("findings", findings, ("kind", "what", "detail"), json=False)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def set_aside(
+    context: Context,
+    table: TableArgument,
+    retry: Annotated[bool, typer.Option("--retry", help="Make them pending again.")] = False,
+    retire: Annotated[bool, typer.Option("--retire", help="Send them to quarantine.")] = False,
+) -> None:
+    """Deal with files that could not become part of a snapshot.
+
+    `lakeward files TABLE --set-aside` lists them, with their reasons.
+    """
+    if retry == retire:
+        raise InvalidInput(
+            "say what to do with the files: --retry or --retire; `lakeward files --set-aside` lists them"
+        )
+    with context.lake() as lake:
+        count = (lake.retry_set_aside if retry else lake.retire_set_aside)(parse_name(table))
+    show_record({"retried" if retry else "retired": count}, json=context.json)
 
 
 def rebuild(context: Context, table: TableArgument) -> None:

@@ -26,7 +26,10 @@ class CleanResult(msgspec.Struct, frozen=True):
 
 
 def clean(registry: Registry) -> CleanResult:
-    """Delete what nobody can need any more. A death at any point leaves nothing that the next clean-up does not take up."""
+    """Delete what nobody can need any more in this handle's warehouse.
+
+    A death at any point leaves nothing that the next clean-up does not take up.
+    """
     swept = recovery.recover(registry)
     ended = retirement.end_quarantine(registry)
     gone, failed = 0, [*swept.failed, *ended.failed]
@@ -57,7 +60,7 @@ def purge(registry: Registry, table: Table) -> None:
 
 def _dropped(registry: Registry) -> list[Table]:
     with registry.database.read() as connection:
-        return tables.dropped_before(connection, dialect.now(connection))
+        return tables.dropped_before(connection, registry.below, dialect.now(connection))
 
 
 def _forget(registry: Registry, table: Table) -> bool:

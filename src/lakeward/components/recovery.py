@@ -28,7 +28,8 @@ def recover(registry: Registry) -> RecoveryResult:
     """Give up the writes whose lease has run out, and delete what they left below their prefixes.
 
     A write is marked first: from then on its registration fails, should its writer still live. Its prefix is swept again
-    after `sweep_after_seconds`, for a writer that was only slow, and then the intent goes.
+    after `sweep_after_seconds`, for a writer that was only slow, and then the intent goes. Only this handle's warehouse is
+    looked at: of another one in the same registry, it may lack the credentials.
     """
     given_up = _mark_expired(registry)
     due = _due(registry)
@@ -53,7 +54,7 @@ def _mark_expired(registry: Registry) -> list[Intent]:
         with registry.database.transaction() as connection:
             now = dialect.now(connection)
             later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
-            found = intents.expired(connection, now, BATCH)
+            found = intents.expired(connection, registry.below, now, BATCH)
             marked += [
                 i for i in found if intents.mark_recovered(connection, i.intent_id, now, later, only_expired=True)
             ]
@@ -63,7 +64,7 @@ def _mark_expired(registry: Registry) -> list[Intent]:
 
 def _due(registry: Registry) -> list[Intent]:
     with registry.database.read() as connection:
-        return intents.to_sweep(connection, dialect.now(connection))
+        return intents.to_sweep(connection, registry.below, dialect.now(connection))
 
 
 def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import defaultdict
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -41,8 +41,12 @@ class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-# One flush of a table at a time in a process: the next one mostly finds nothing left to do.
-_locks: defaultdict[tuple[str, int], threading.Lock] = defaultdict(threading.Lock)
+# One flush of a table at a time in a process: the next one mostly finds nothing left to do. A lock lives while it is used.
+_locks: WeakValueDictionary[tuple[str, int], threading.Lock] = WeakValueDictionary()
+
+
+def _lock_of(registry: Registry, table_id: int) -> threading.Lock:
+    return _locks.setdefault((registry.database.url.render_as_string(), table_id), threading.Lock())
 
 
 def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: bool = True) -> FlushResult:
@@ -63,7 +67,7 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
         return _unchanged(first, started)
     deadline = time.monotonic() + registry.settings.hold_timeout_seconds
     _await_release(registry, table_id, files, deadline)  # before the lock: the wait of many is one wait
-    with _locks[registry.database.url.render_as_string(), table_id]:
+    with _lock_of(registry, table_id):
         for attempt in range(TRIES):
             state = _await_release(registry, table_id, files, deadline)
             if state.is_empty or _covered(first, state):
@@ -170,6 +174,7 @@ def build(registry: Registry, state: Pending, intent: Intent) -> Made:
         rejected=rejected,
         superseded=superseded,
         trimmed=[each["snapshot-id"] for each in trimmed],
+        first_row_ids=built.first_row_ids if built else {},
     )
 
 

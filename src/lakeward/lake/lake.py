@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,8 +20,18 @@ from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
 from lakeward.model.tables import Namespace, Table, TableMetadata, TableSnapshot
-from lakeward.pipeline.scan import scan_files
-from lakeward.registry import Registry, evolution, footers, namespaces, open_registry, retirement, snapshots, tables
+from lakeward.pipeline import scan
+from lakeward.registry import (
+    Registry,
+    evolution,
+    footers,
+    leases,
+    namespaces,
+    open_registry,
+    retirement,
+    snapshots,
+    tables,
+)
 from lakeward.registry.tables import FIRST_PARTITION_ID
 from lakeward.server.embedded import EmbeddedServer
 
@@ -196,30 +207,19 @@ class Lake:
 
     # Writing ----------------------------------------------------------------------------------------------------------
     def append(self, name: TableName, data: Any, batch: writes.BatchKey = None) -> AppendResult:
-        """Append a Spark DataFrame, an Arrow table or reader, or rows (dicts).
+        """Append a Spark DataFrame, an Arrow table or reader, rows (dicts), or files that exist: a path or several.
+
+        Files are Parquet or JSON lines; all are checked before the first one is copied in, and the originals stay untouched.
 
         `batch=(stream, id)` makes it happen once: a batch seen before changes nothing and gets the first answer.
-        `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`.
+        `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`. The first
+        batch of a stream may start anywhere.
 
         Raises:
-            TableNotFound, FileRefused, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
+            FileRefused: rows or a file do not fit; `reason` says which rule they break, and nothing was appended.
+            TableNotFound, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
         """
-        return self._write(name, writes.writer_for(data, self.settings.catalog), batch)
-
-    def append_files(
-        self,
-        name: TableName,
-        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-        batch: writes.BatchKey = None,
-    ) -> AppendResult:
-        """Append Parquet or JSON lines files that exist. All are checked before the first is copied in.
-
-        Raises:
-            FileRefused: `reason` says which rule a file breaks; nothing was appended.
-        """
-        return self._write(name, writes.files_writer(paths), batch)
-
-    def _write(self, name: TableName, make: writes.Write, batch: writes.BatchKey) -> AppendResult:
+        make = writes.writer_for(data, self.settings.catalog)
         return writes.write(self.registry, name, make, batch=writes.batch_of(batch), sync=self.is_sync)
 
     def writer(
@@ -246,19 +246,9 @@ class Lake:
         `filter` is text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
         their statistics and row groups by the stored footers.
         """
-        table = self.table(name)
-        planned = footers.plan(self.registry, table)
-        versions = tables.versions(self.registry, table)
-        return scan_files(
-            planned.files,
-            footers.loader(self.registry, table, planned),
-            versions[-1].schema,
-            {version.spec_id: version.partition_by for version in versions},
-            {version.schema_version: version.schema for version in versions},
-            self.registry.engine(table.location),
-            columns,
-            filter,
-        )
+        planned, reading = footers.plan(self.registry, name, lambda versions: scan.prepare(versions, columns, filter))
+        engine = self.registry.engine(planned.table.location)
+        return scan.scan_files(reading, planned.files, footers.loader(self.registry, planned), engine)
 
     def files(self, name: TableName, *, set_aside: bool = False) -> list[RegisteredFile]:
         """The live files; with `set_aside`, those that could not become part of a snapshot."""
@@ -273,6 +263,17 @@ class Lake:
         """Make one snapshot of everything that is pending."""
         return snapshotter.flush(self.registry, self.table(name).table_id, "manual")
 
+    def hold(self, name: TableName, seconds: float = 60.0, wait: float = 0.0) -> AbstractContextManager[leases.Lease]:
+        """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.
+
+        For a job of another engine that must not see its table move on, such as a long MERGE. Appends go on.
+
+        Raises:
+            TableNotFound, InvalidName.
+            LeaseHeld: somebody else holds them still after `wait` seconds.
+        """
+        return snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
+
     def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any]]) -> int:
         """Take whole partitions out of the table; how many files were. Their files wait in quarantine."""
         return retirement.retire_partitions(self.registry, self.table(name), list(partitions))
@@ -280,6 +281,14 @@ class Lake:
     def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
         """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""
         return retirement.retire_expired_partitions(self.registry, self.table(name), age)
+
+    def retry_set_aside(self, name: TableName) -> int:
+        """Make the files that could not become part of a snapshot pending again; how many were."""
+        return retirement.retry_set_aside(self.registry, self.table(name))
+
+    def retire_set_aside(self, name: TableName) -> int:
+        """Send the files that could not become part of a snapshot to quarantine; how many were."""
+        return retirement.retire_set_aside(self.registry, self.table(name))
 
     def recover(self) -> recovery.RecoveryResult:
         """Clear what dead writers left: their leases have run out. Living writers are left alone."""

@@ -60,6 +60,7 @@ class RollingWriter:
         self._sync = sync
         self._lock = threading.RLock()
         self._open: _OpenFile | None = None
+        self._registering: _OpenFile | None = None
         self._failure: BaseException | None = None
         self._closed = threading.Event()
         self.committed_rows = 0
@@ -71,8 +72,7 @@ class RollingWriter:
     @property
     def uncommitted_rows(self) -> int:
         """Rows that were written but are in no registered file."""
-        current = self._open
-        return 0 if current is None else current.rows
+        return sum(file.rows for file in (self._open, self._registering) if file is not None)
 
     def write(self, rows: Mapping[str, Any] | Iterable[Any] | pa.Table | pa.RecordBatch) -> None:
         """One row (a dict), rows, or an Arrow table. Raises as `lake.append` does; a refused call writes none of its rows."""
@@ -101,8 +101,12 @@ class RollingWriter:
             if not current.rows:
                 current.give_up()
                 return None
-            result = current.commit()
-            self.committed_rows += result.rows
+            self._registering = current
+            try:
+                result = current.commit()
+                self.committed_rows += result.rows
+            finally:
+                self._registering = None
             self.commits.append(result)
             if self._sync:
                 result = writes.with_snapshot(self._registry, current.table, current.metadata, result)

@@ -15,7 +15,7 @@ from lakeward.model.files import AppendResult, DataFile, FileInfo, RegisteredFil
 from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.model.tables import Snapshot, Table
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, footers, retirement, snapshots, tables
+from lakeward.registry import Registry, footers, snapshots, tables
 from lakeward.registry.recount import recount
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class StorageManager:
         Raises:
             TableNotFound, FileRefused: also where a file has another number of rows than its FileInfo says.
         """
-        make = writes.files_writer([file.path for file in files])
+        make = writes.writer_for([file.path for file in files], self._lake.settings.catalog)
 
         def checked(target: WriteTarget) -> list[DataFile]:
             made = make(target)
@@ -111,20 +111,25 @@ class StorageManager:
         return snapshotter.flush(self._registry, found.table_id, "manual", files=False).metadata_location
 
     def insert_partition(
-        self, namespace: NamespaceName, table: str, partition: Mapping[str, Any], data: Any
+        self,
+        namespace: NamespaceName,
+        table: str,
+        partition: Mapping[str, Any],
+        data: Any,
+        batch: writes.BatchKey = None,
     ) -> AppendResult:
         """Replace a partition's rows by `data`, in one transaction with the retirement of the files that were there.
 
-        `partition` names every partition field: {'month': 1}. All rows of `data` must be of that partition.
+        `partition` names every partition field: {'month': 1}. `data` is what `lake.append` takes, files that exist too; all
+        its rows must be of that partition, and without rows the partition is empty afterwards.
         """
-        name = _identifier(namespace, table)
-        found, metadata = tables.load_with_metadata(self._registry, name)
-        make = writes.writer_for(data, self._lake.settings.catalog)
-        return retirement.replace_partition(
+        return writes.replace_partition(
             self._registry,
-            found,
+            _identifier(namespace, table),
             partition,
-            lambda intent: make(WriteTarget(found, metadata, intent, self._registry.engine(found.location))),
+            writes.writer_for(data, self._lake.settings.catalog),
+            batch=writes.batch_of(batch),
+            sync=self._lake.is_sync,
         )
 
     def retire_partitions(self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any]]) -> int:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
+import pyarrow as pa
+import sqlalchemy as sa
 import structlog
 
 from lakeward.components import snapshotter
-from lakeward.errors import InvalidInput, LakewardError
-from lakeward.model.files import AppendResult, Batch, DataFile, Intent
+from lakeward.errors import FileRefused, InvalidInput, LakewardError
+from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, tables
+from lakeward.registry import Registry, intents, registration, retirement, tables
 from lakeward.registry.leases import Lease
 
 log = structlog.get_logger()
@@ -36,6 +40,8 @@ def batch_of(key: BatchKey) -> Batch | None:
     parts = (key.stream, key.batch_id, key.start, key.end) if isinstance(key, Batch) else key
     if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(_is_key(k) for k in parts[:2]):
         raise InvalidInput(f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts")
+    if len(parts) == 4 and parts[2] is not None and parts[3] is None:
+        raise InvalidInput(f"batch={key!r} says where it starts and not where it ends; give both, or (stream, id)")
     try:
         msgspec.json.encode(parts[2:])
     except (TypeError, ValueError) as error:
@@ -63,43 +69,84 @@ def write(
     known whether the registration went through.
     """
     table, metadata = tables.load_with_metadata(registry, name)
+    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync)
+
+
+def replace_partition(
+    registry: Registry,
+    name: TableName,
+    partition: Mapping[str, Any],
+    make: Write,
+    *,
+    batch: Batch | None = None,
+    sync: bool = False,
+) -> AppendResult:
+    """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
+
+    Two replacements of one partition wait for each other; appends go on, and stay in the partition if they were registered
+    after the replacement.
+
+    Raises what `write` raises, and:
+        FileRefused: wrong_partition, a new file is of another partition.
+        InvalidInput: the partition is none of the table's.
+        LeaseHeld: another replacement of the partition took too long.
+    """
+    table, metadata = tables.load_with_metadata(registry, name)
+    key = partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
+
+    def make_checked(target: WriteTarget) -> list[DataFile]:
+        files = make(target)
+        for file in files:
+            if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
+                raise FileRefused(
+                    "wrong_partition", f"rows of partition {file.partition_path} are not of {dict(partition)!r}"
+                )
+        return files
+
+    def retire_old(connection: sa.Connection, now: datetime) -> None:
+        retirement.retire_partition(connection, registry, table, metadata.spec_id, key, now)
+
+    with retirement.partition_held(registry, table, metadata.spec_id, key) as lease:
+        return _write(registry, table, metadata, make_checked, batch=batch, lease=lease, also=retire_old, sync=sync)
+
+
+def _write(
+    registry: Registry,
+    table: Table,
+    metadata: TableMetadata,
+    make: Write,
+    *,
+    batch: Batch | None,
+    lease: Lease | None,
+    also: registration.Also | None = None,
+    sync: bool,
+) -> AppendResult:
     if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
         return first
     started = time.perf_counter()
     intent = intents.open_intent(registry, table)
+    target = WriteTarget(table, metadata, intent, registry.engine(table.location, metadata.engine_config))
     try:
-        files = make(WriteTarget(table, metadata, intent, registry.engine(table.location)))
+        files = make(target)
         wrote = time.perf_counter() - started
-        result = _registered(registry, table, intent, files, batch, lease)
+        if not files and batch is None and also is None:  # nothing to commit, and no key to remember
+            intents.give_up(registry, intent)
+            return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
+        result = registration.register(registry, table, intent, files, batch=batch, lease=lease, also=also)
     except BaseException as error:
         if registration.is_settled(error):
-            intents.give_up(registry, intent)
+            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
         raise
-    result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
-    return with_snapshot(registry, table, metadata, result) if sync and files else result
-
-
-def _registered(
-    registry: Registry,
-    table: Table,
-    intent: Intent,
-    files: Sequence[DataFile],
-    batch: Batch | None,
-    lease: Lease | None,
-) -> AppendResult:
-    if not files and batch is None:  # nothing to commit, and no key to remember
-        intents.give_up(registry, intent)
-        return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
-    result = registration.register(registry, table, intent, files, batch=batch, lease=lease)
     if result.replayed:  # the same batch from two sides at once: the other one was quicker
         intents.give_up(registry, intent)
-    return result
+    result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
+    return with_snapshot(registry, table, metadata, result) if sync else result
 
 
 def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:
     """The answer with its snapshot. The rows are committed already: where no snapshot can be made now, that is logged and
     the answer has none, since an error would have the caller send the rows again."""
-    if metadata.format != "parquet":
+    if metadata.format != "parquet" or result.replayed:
         return result
     started = time.perf_counter()
     try:
@@ -112,25 +159,49 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
 
 
 def writer_for(data: Any, catalog: str) -> Write:
-    """The writer for a kind of data: a Spark DataFrame through Spark, everything else through pyarrow.
+    """The writer for a kind of data: files that exist are imported, a Spark DataFrame goes through Spark, everything else
+    through pyarrow.
 
     Rows of a table of JSON lines are always written here, a DataFrame's too.
     """
 
     def make(target: WriteTarget) -> list[DataFile]:
+        paths, rows = _paths_or_rows(data)
+        if paths is not None:
+            from lakeward.pipeline.imports import import_files
+
+            return import_files(target, paths)
         if target.metadata.format == "json":
             from lakeward.pipeline.json_lines import write_json_lines
 
-            return write_json_lines(target, data.toArrow() if _is_dataframe(data) else data)
-        if _is_dataframe(data):
+            return write_json_lines(target, rows.toArrow() if _is_dataframe(rows) else rows)
+        if _is_dataframe(rows):
             from lakeward.pipeline.spark_write import write_spark
 
-            return write_spark(target, data, catalog)
+            return write_spark(target, rows, catalog)
         from lakeward.pipeline.arrow_write import write_arrow
 
-        return write_arrow(target, data)
+        return write_arrow(target, rows)
 
     return make
+
+
+def _paths_or_rows(data: Any) -> tuple[list[str | os.PathLike[str]] | None, Any]:
+    """(paths, none) for a path or several, (none, data) for everything else. Rows are never texts."""
+    if isinstance(data, (str, os.PathLike)):
+        return [data], None
+    if isinstance(data, Iterator) and not isinstance(
+        data, pa.RecordBatchReader
+    ):  # such as Path.glob: its first item says what it gives
+        first = list(itertools.islice(data, 1))
+        data = list(itertools.chain(first, data)) if _are_paths(first) else itertools.chain(first, data)
+    if isinstance(data, (list, tuple)) and _are_paths(data):
+        return list(data), None
+    return None, data
+
+
+def _are_paths(items: Sequence[Any]) -> bool:
+    return bool(items) and all(isinstance(item, (str, os.PathLike)) for item in items)
 
 
 def _is_dataframe(data: Any) -> bool:
@@ -138,11 +209,3 @@ def _is_dataframe(data: Any) -> bool:
     return any(
         kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(data).__mro__
     )
-
-
-def files_writer(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Write:
-    """The writer for files that exist: they are checked, and copied or rewritten; the originals are never touched."""
-    from lakeward.pipeline.imports import import_files
-
-    listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    return lambda target: import_files(target, listed)

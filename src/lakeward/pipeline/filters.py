@@ -48,7 +48,8 @@ def parse_filter(source: Any) -> Filter | None:
     """A filter from text, a pyiceberg BooleanExpression or a pyarrow compute.Expression; none from none or ''.
 
     Text: comparisons of a column with literals joined by and, or, not and brackets; in (...), between, like 'x%', is [not]
-    null, is [not] nan. Names that are no plain words stand in double quotes, texts, dates and times in single ones:
+    null, is [not] nan. Names that are no plain words stand in double quotes; texts, dates, times and numbers with an exponent
+    ('1e308') in single ones:
     "month = 1 and origin in ('JFK', 'LGA') and \\"dep delay\\" > 10.5 or day >= '2024-01-31'".
 
     Raises:
@@ -69,7 +70,8 @@ def parse_filter(source: Any) -> Filter | None:
     except ParseException as error:
         raise InvalidFilter(
             f"filter {source!r} cannot be read near {source[error.loc : error.loc + 20]!r}; write for example "
-            "\"month = 1 and origin in ('JFK', 'LGA')\", odd names in double quotes, texts in single ones"
+            "\"month = 1 and origin in ('JFK', 'LGA')\", odd names in double quotes, texts and numbers with an exponent in "
+            "single ones"
         ) from error
     except (ValueError, TypeError) as error:
         raise InvalidFilter(f"filter {source!r} cannot be read: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,11 +49,13 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
 
     Raises:
         FileRefused: with the file and the column or line: not_found, unreadable, truncated, wrong_format, unknown_column,
-            missing_column, wrong_type, unknown_field_id or null_in_required.
+            missing_column, wrong_type, unknown_field_id, null_in_required, or changed (while it was read).
         StorageError: a file could not be read or written.
     """
     wanted = Wanted(target.arrow_schema, frozenset(partition_sources(target)), write_defaults(target.schema))
-    sources = [_checked(target, os.fspath(path), wanted) for path in paths]
+    located = [(os.fspath(path), *_located(target, os.fspath(path))) for path in paths]
+    versions = [_version(location, engine) for _, location, engine in located]
+    sources = [_checked(target, *where, wanted) for where in located]
     as_parquet = target.metadata.format != "json"
     files: list[DataFile] = []
     rewritten: list[ParquetSource | JsonSource] = []
@@ -63,12 +66,17 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
         elif source.metadata.num_rows:
             files.append(_copy(target, source, partition))
     sink = ParquetSink if as_parquet else json_lines.JsonSink
-    return files + write_files(target, _batches(target, rewritten, wanted), sink)
+    files += write_files(target, _batches(target, rewritten, wanted), sink)
+    for source, was in zip(sources, versions, strict=True):
+        if _version(source.location, source.engine) != was:
+            raise FileRefused("changed", f"{source.name} was changed while it was read; append it once it is complete")
+    return files
 
 
 # Checks -----------------------------------------------------------------------------------------------------------------
-def _checked(target: WriteTarget, path: str, wanted: Wanted) -> ParquetSource | JsonSource:
-    location, engine = _located(target, path)
+def _checked(
+    target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted
+) -> ParquetSource | JsonSource:
     if _is_parquet(path, location, engine):
         return parquet_check.check(path, location, engine, target, wanted)
     source = JsonSource(path, location, engine)
@@ -83,6 +91,14 @@ def _located(target: WriteTarget, path: str) -> tuple[str, StorageEngine]:
     if engine.name == "local" and os.path.isdir(location.removeprefix(LOCAL_SCHEME)):
         raise FileRefused("wrong_format", f"{path} is a folder; name the files in it")
     return location, engine
+
+
+def _version(location: str, engine: StorageEngine) -> tuple[int, datetime] | None:
+    """What tells that a file is still the same one; none if it is not there."""
+    try:
+        return engine.size(location), engine.modified(location)
+    except ObjectNotFound:
+        return None
 
 
 def _is_parquet(path: str, location: str, engine: StorageEngine) -> bool:

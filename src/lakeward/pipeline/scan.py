@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeward.errors import ColumnNotFound, InvalidInput, PartitionMetadataNotFound, StorageError
 from lakeward.model.files import RegisteredFile
-from lakeward.model.tables import Document
+from lakeward.model.tables import Document, TableMetadata
 from lakeward.pipeline import json_lines, json_values, statistics
 from lakeward.pipeline.casts import Cast, Key, by_name, cast_plan, matched
 from lakeward.pipeline.filters import BoundFilter, bind_filter, parse_filter
@@ -30,29 +30,41 @@ BATCH_ROWS = 1 << 16
 LoadFooters = Callable[[list[str]], Mapping[str, "pq.FileMetaData | None"]]
 
 
+def prepare(versions: Sequence[TableMetadata], columns: Sequence[str] | None = None, filter: Any = None) -> Reading:
+    """What is to be read of a table whose metadata has these versions, the last being the current one.
+
+    Args:
+        columns: top-level columns; all without.
+        filter: see `parse_filter`.
+
+    Raises:
+        ColumnNotFound, InvalidFilter, InvalidInput.
+    """
+    schema = versions[-1].schema
+    parsed = parse_filter(filter)
+    bound = None if parsed is None else bind_filter(parsed, schema)
+    specs = {version.spec_id: version.partition_by for version in versions}
+    return Reading(
+        schema=schema,
+        schemas_by_id={version.schema_version: version.schema for version in versions},
+        chosen=_chosen(schema, columns),
+        bound=bound,
+        pruner=None if bound is None else Pruner(bound, specs),
+    )
+
+
 def scan_files(
-    files: Sequence[RegisteredFile],
-    load_footer: LoadFooters,
-    schema: Document,
-    specs: Mapping[int, Document],
-    schemas_by_id: Mapping[int, Document],
-    engine: StorageEngine,
-    columns: Sequence[str] | None = None,
-    filter: Any = None,
+    reading: Reading, files: Sequence[RegisteredFile], load_footer: LoadFooters, engine: StorageEngine
 ) -> pa.RecordBatchReader:
-    """Rows of files, as batches of the schema's Arrow schema (or of the chosen columns, in the order given).
+    """Rows of files, as batches of the chosen columns.
 
     Files are opened one after the other as batches are asked for; files and row groups that the filter rules out are not.
 
     Args:
         load_footer: footers by path, for at most 64 paths at a time. Only where it gives none for a path is the footer read
             from the object.
-        specs, schemas_by_id: by spec-id and schema-id, all that the files were written with.
-        columns: top-level columns.
-        filter: see `parse_filter`.
 
     Raises:
-        ColumnNotFound, InvalidFilter: at once.
         InvalidInput: a file of deletes, which only an engine applies.
         PartitionMetadataNotFound: load_footer knows nothing of a path, when its batch is read.
         ObjectNotFound, StorageError: when a file is read.
@@ -62,21 +74,24 @@ def scan_files(
         raise InvalidInput(
             f"{deletes.file_path} holds deletes, which this reader does not apply; read the table with Spark or PyIceberg"
         )
-    parsed = parse_filter(filter)
-    bound = None if parsed is None else bind_filter(parsed, schema)
-    chosen = _chosen(schema, columns)
-    reading = _Reading(schema, schemas_by_id, engine, chosen, bound, None if bound is None else Pruner(bound, specs))
-    return pa.RecordBatchReader.from_batches(chosen, _batches(files, load_footer, reading))
+    return pa.RecordBatchReader.from_batches(reading.chosen, _batches(files, load_footer, engine, reading))
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
+    """The columns and the filter of a scan, made ready for one table."""
+
     schema: Document
     schemas_by_id: Mapping[int, Document]
-    engine: StorageEngine
     chosen: pa.Schema
     bound: BoundFilter | None
     pruner: Pruner | None
+
+    def wants(self, file: RegisteredFile) -> bool:
+        """Whether a file may hold rows that the filter keeps, by its statistics and partition."""
+        return self.pruner is None or self.pruner.may_match(
+            file.statistics, file.row_count, file.partition, file.spec_id
+        )
 
     @property
     def needed(self) -> pa.Schema:
@@ -102,48 +117,46 @@ def _chosen(schema: Document, columns: Sequence[str] | None) -> pa.Schema:
 
 
 # Files ------------------------------------------------------------------------------------------------------------------
-def _batches(files: Sequence[RegisteredFile], load_footer: LoadFooters, reading: _Reading) -> Iterator[pa.RecordBatch]:
-    kept = (file for file in files if _may_match(file, reading.pruner))
+def _batches(
+    files: Sequence[RegisteredFile], load_footer: LoadFooters, engine: StorageEngine, reading: Reading
+) -> Iterator[pa.RecordBatch]:
+    kept = filter(reading.wants, files)
     while group := list(islice(kept, FOOTERS_AT_A_TIME)):
         paths = [file.file_path for file in group if file.file_type == "parquet"]
         footers = load_footer(paths) if paths else {}
         for file in group:
-            for batch in _file_batches(file, footers, reading):
+            for batch in _file_batches(file, footers, engine, reading):
                 filtered = batch if reading.bound is None else batch.filter(reading.bound.arrow)
                 if filtered.num_rows:
                     yield filtered.select(reading.chosen.names)
 
 
-def _may_match(file: RegisteredFile, pruner: Pruner | None) -> bool:
-    return pruner is None or pruner.may_match(file.statistics, file.row_count, file.partition, file.spec_id)
-
-
 def _file_batches(
-    file: RegisteredFile, footers: Mapping[str, pq.FileMetaData | None], reading: _Reading
+    file: RegisteredFile, footers: Mapping[str, pq.FileMetaData | None], engine: StorageEngine, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
     if file.file_type == "json":
-        return _json_batches(file, reading)
+        return _json_batches(file, engine, reading)
     if file.file_path not in footers:
         raise PartitionMetadataNotFound(
             f"no footer is stored for {file.file_path}; 'lakeward footers rebuild' reads the table's footers again"
         )
-    return _parquet_batches(file, footers[file.file_path], reading)
+    return _parquet_batches(file, footers[file.file_path], engine, reading)
 
 
-def _json_batches(file: RegisteredFile, reading: _Reading) -> Iterator[pa.RecordBatch]:
+def _json_batches(file: RegisteredFile, engine: StorageEngine, reading: Reading) -> Iterator[pa.RecordBatch]:
     written = reading.schemas_by_id[file.schema_id]
     plan = _plan(arrow_schema(written), reading)
-    with reading.engine.open_input(file.file_path) as source:
+    with engine.open_input(file.file_path) as source:
         for batch in json_lines.read_json_lines(source, written, file.file_path):
             yield _run(plan, batch, reading.needed)
 
 
 def _parquet_batches(
-    file: RegisteredFile, footer: pq.FileMetaData | None, reading: _Reading
+    file: RegisteredFile, footer: pq.FileMetaData | None, engine: StorageEngine, reading: Reading
 ) -> Iterator[pa.RecordBatch]:
-    with reading.engine.open_input(file.file_path) as source:
+    with engine.open_input(file.file_path) as source:
         try:
-            opened = pq.ParquetFile(source, metadata=footer, pre_buffer=reading.engine.name != "local")
+            opened = pq.ParquetFile(source, metadata=footer, pre_buffer=engine.name != "local")
             groups = _row_groups(opened.metadata, reading.pruner)
             if groups:
                 yield from _group_batches(opened, groups, reading)
@@ -157,7 +170,7 @@ def _row_groups(footer: pq.FileMetaData, pruner: Pruner | None) -> list[int]:
     return list(range(footer.num_row_groups)) if pruner is None else pruner.row_groups(footer)
 
 
-def _group_batches(opened: pq.ParquetFile, groups: list[int], reading: _Reading) -> Iterator[pa.RecordBatch]:
+def _group_batches(opened: pq.ParquetFile, groups: list[int], reading: Reading) -> Iterator[pa.RecordBatch]:
     have = opened.schema_arrow
     plan = _plan(have, reading)
     names = [have.field(position).name for position, _ in plan if position is not None]
@@ -175,7 +188,7 @@ def _group_batches(opened: pq.ParquetFile, groups: list[int], reading: _Reading)
 _Plan = Sequence[tuple[int | None, Cast]]
 
 
-def _plan(have: pa.Schema, reading: _Reading) -> _Plan:
+def _plan(have: pa.Schema, reading: Reading) -> _Plan:
     # A file without any id was made by a program that knows names alone.
     key: Key = statistics.field_id if any(statistics.field_id(field) is not None for field in have) else by_name
     defaults = {

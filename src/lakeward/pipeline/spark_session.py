@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakeward import toolchain
-from lakeward.errors import SparkMissing
+from lakeward.errors import JavaMissing, SparkMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,10 +124,11 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
 
     Raises:
         SparkMissing: pyspark is not installed, or the Spark that runs already lacks Iceberg.
-        JavaMissing: no Java 17 or 21.
+        JavaMissing: no Java 17 or 21, or Spark did not start with it.
     """
     try:
         from pyspark import SparkContext
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkMissing("pyspark is not installed; install it with: pip install 'lakeward[spark]'") from None
@@ -148,7 +149,13 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
     }
     for key, value in {**(defaults if master.startswith("local") else {}), **conf}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise JavaMissing(
+            f"Spark did not start with the Java of {os.environ.get('JAVA_HOME', 'PATH')}: {error}; what it printed says why, "
+            "and `lakeward doctor` shows what was found"
+        ) from error
 
 
 def _session_beside(running: SparkSession, conf: Mapping[str, str]) -> SparkSession:

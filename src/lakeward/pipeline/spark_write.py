@@ -81,7 +81,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     written = _write_staged(java, rows, staged, target, catalog)
     files = [_data_file(content, schema, spec, target) for content in written]
     target.engine.sync([file.path for file in files], below=target.table.location)
-    return _with_footers(files, target.engine)
+    return _completed(files, target.engine)
 
 
 # The session and the table ------------------------------------------------------------------------------------------------
@@ -282,7 +282,11 @@ def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, 
         # Without fanout each task would sort its rows by partition first.
         fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
         with _mapped_errors(str(target.table.identifier)):
-            writer.option("fanout-enabled", fanout).append()
+            try:
+                writer.option("fanout-enabled", fanout).append()
+            except BaseException:
+                target.outlived.set()  # tasks that are told to stop may write a little longer
+                raise
         to_json, spec = _static(java, "ContentFileParser.toJson"), staged.spec()
         # An array: the end of a Java iterator is an exception, which pyspark takes long to translate.
         return [msgspec.json.decode(to_json(file, spec)) for file in coordinator.fetchNewFiles(staged, group).toArray()]
@@ -370,14 +374,16 @@ def _by_field(content: Document, name: str) -> dict[int, Any]:
     return {key: value for key, value in both if key <= _LAST_FIELD_ID}
 
 
-def _with_footers(files: Sequence[DataFile], engine: StorageEngine) -> list[DataFile]:
-    def with_footer(file: DataFile) -> DataFile:
-        return msgspec.structs.replace(file, footer=_footer(engine, file.path))
+def _completed(files: Sequence[DataFile], engine: StorageEngine) -> list[DataFile]:
+    """The files with what has to be asked of the storage: their footers, and the checksums that the store keeps itself."""
+
+    def complete(file: DataFile) -> DataFile:
+        return msgspec.structs.replace(file, footer=_footer(engine, file.path), checksum=engine.checksum(file.path))
 
     if len(files) < 2:
-        return [with_footer(file) for file in files]
+        return [complete(file) for file in files]
     with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files)), "lakeward-footer") as threads:
-        return list(threads.map(with_footer, files))
+        return list(threads.map(complete, files))
 
 
 def _footer(engine: StorageEngine, location: str) -> bytes:

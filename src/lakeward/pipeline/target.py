@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -38,6 +39,8 @@ class WriteTarget:
     metadata: TableMetadata
     intent: Intent
     engine: StorageEngine
+    # Set where others, such as Spark's tasks, may still write below the prefix after the write has failed.
+    outlived: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
 
     @property

@@ -46,12 +46,14 @@ def remove(
     connection: sa.Connection, table_id: int, schema: Document, files: Sequence[RegisteredFile], now: datetime
 ) -> None:
     """Count out files whose rows have left (or been set aside) already: bounds come anew from those that stay."""
+    staying: dict[tuple[int, str], list[RegisteredFile]] = {}
     for spec_id, key, file_type in _grouped(files):
         old = stats.load(connection, table_id, spec_id, key, file_type)
         if old is None:
             continue
-        in_partition = file_store.in_partition(connection, table_id, spec_id, key)
-        rest = [file for file in in_partition if file.file_type == file_type]
+        if (spec_id, key) not in staying:
+            staying[spec_id, key] = file_store.in_partition(connection, table_id, spec_id, key)
+        rest = [file for file in staying[spec_id, key] if file.file_type == file_type]
         if not rest:
             stats.delete(connection, old)
             continue

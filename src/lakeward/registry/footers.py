@@ -5,22 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
+from typing import Protocol, TypeVar
 
 import msgspec
 import pyarrow.parquet as pq
-import sqlalchemy as sa
 
 from lakeward.batching import batched
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
 from lakeward.model.files import PartitionMetadata, RegisteredFile
-from lakeward.model.tables import Table
+from lakeward.model.names import TableName, parse_table
+from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.registration import FOOTERS_PROPERTY
-from lakeward.registry.tables import metadata_in
+from lakeward.registry.tables import find
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
-from lakeward.store import dialect, files, footers
+from lakeward.store import dialect, files, footers, tables
 
-DELETE_SECONDS = 0.04  # of one transaction that deletes: other writers wait about as long
+DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
 ON_FIRST_USE = "on-first-use"  # a value of the table's property `lakeward.footers`
 LOAD_BATCH = 1_000
@@ -28,13 +29,24 @@ REBUILD_BATCH = 200
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The live files of a table and their footers as of one moment. No footer: it is not stored, read the object's own."""
+    """What a scan reads, as of one moment: the table, all versions of its metadata, the files, and their footers as stored.
 
+    Footers are decoded when they are asked for (`loader`): a table may have more than memory should hold at once.
+    """
+
+    table: Table
+    versions: list[TableMetadata]  # oldest first
     files: list[RegisteredFile]
-    footers: dict[str, pq.FileMetaData]
-    missing: frozenset[
-        str
-    ]  # Parquet files without a row: the table's property `lakeward.footers` wants none, or none yet
+    footers: dict[str, PartitionMetadata]
+
+
+class Reader(Protocol):
+    """What reads a table's files, made for the versions of its metadata."""
+
+    def wants(self, file: RegisteredFile) -> bool: ...
+
+
+R = TypeVar("R", bound=Reader)
 
 
 def load_partition_metadata(registry: Registry, path: str) -> pq.FileMetaData:
@@ -53,20 +65,6 @@ def load_partition_metadata(registry: Registry, path: str) -> pq.FileMetaData:
             f"no footer is stored for {path}; `lakeward footers rebuild TABLE` reads those of a table again"
         )
     return _decoded(found[0]) or _read_again(registry, found[0])
-
-
-def load_many(
-    registry: Registry, paths: Iterable[str], connection: sa.Connection | None = None
-) -> dict[str, pq.FileMetaData | None]:
-    """The stored footers of many files, by path; none for one that is not stored whole, or cannot be decoded here.
-
-    A path without a row is left out. With `connection`, as of its transaction.
-    """
-    if connection is None:
-        with registry.database.read() as opened:
-            return load_many(registry, paths, opened)
-    rows = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
-    return {row.file_path: _decoded(row) for row in rows}
 
 
 def _decoded(row: PartitionMetadata) -> pq.FileMetaData | None:
@@ -89,32 +87,41 @@ def _read_again(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData:
     return footer
 
 
-def plan(registry: Registry, table: Table) -> Plan:
-    """Files and footers in one read transaction: whatever is retired or cleaned meanwhile, they belong together."""
+def plan(registry: Registry, name: TableName, prepare: Callable[[list[TableMetadata]], R]) -> tuple[Plan, R]:
+    """The files that a reader wants, their footers, and the reader that `prepare` makes for the table's versions.
+
+    One read transaction: whatever is retired, cleaned or dropped meanwhile, files and footers belong together.
+
+    Raises:
+        TableNotFound, InvalidName; and what `prepare` raises.
+    """
+    identifier = parse_table(name)
     with registry.database.read() as connection:
-        live = files.live(connection, table.table_id)
-        paths = [file.file_path for file in live if file.file_type == "parquet"]
-        found = load_many(registry, paths, connection)
-    whole = {path: footer for path, footer in found.items() if footer is not None}
-    return Plan(live, whole, frozenset(paths) - found.keys())
+        table = find(connection, registry, identifier)
+        versions = tables.metadata_versions(connection, table.table_id)
+        reader = prepare(versions)
+        chosen = [file for file in files.live(connection, table.table_id) if reader.wants(file)]
+        paths = (file.file_path for file in chosen if file.file_type == "parquet")
+        found = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
+    return Plan(table, versions, chosen, {row.file_path: row for row in found}), reader
 
 
-def loader(registry: Registry, table: Table, planned: Plan) -> Callable[[list[str]], dict[str, pq.FileMetaData | None]]:
+def loader(registry: Registry, planned: Plan) -> Callable[[list[str]], dict[str, pq.FileMetaData | None]]:
     """What gives a scan the footers of a plan, some paths at a time; none where it must read the object's own.
 
     Where the table stores footers on first use, those that are missing are read from the objects, and stored.
     """
-    with registry.database.read() as connection:
-        policy = metadata_in(connection, table).properties.get(FOOTERS_PROPERTY)
+    stores_on_use = planned.versions[-1].properties.get(FOOTERS_PROPERTY) == ON_FIRST_USE
 
     def load(paths: list[str]) -> dict[str, pq.FileMetaData | None]:
-        known: dict[str, pq.FileMetaData | None] = {path: planned.footers.get(path) for path in paths}
-        new = [path for path in paths if path in planned.missing] if policy == ON_FIRST_USE else []
-        if not new:
+        rows = {path: planned.footers.get(path) for path in paths}
+        known = {path: None if row is None else _decoded(row) for path, row in rows.items()}
+        missing = [path for path, row in rows.items() if row is None] if stores_on_use else []
+        if not missing:
             return known
-        engine = registry.engine(table.location)
-        read = {path: read_footer(engine, path) for path in new}
-        _store(registry, table, {path: encode_footer(footer) for path, footer in read.items()})
+        engine = registry.engine(planned.table.location)
+        read = {path: read_footer(engine, path) for path in missing}
+        _store(registry, planned.table, {path: encode_footer(footer) for path, footer in read.items()})
         return {**known, **read}
 
     return load

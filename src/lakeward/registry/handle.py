@@ -7,9 +7,10 @@ import os
 import socket
 import threading
 import uuid
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 import structlog
@@ -38,9 +39,18 @@ class Registry:
         self._versions: dict[tuple[int, int], TableMetadata] = {}
         self._keeper = _Keeper(self)
 
-    def engine(self, location: str) -> StorageEngine:
-        """The storage engine for a location, with this registry's credentials."""
-        return _engine(location, self.settings)
+    def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
+        """The storage engine for a location, with this registry's credentials, and a table's own settings over them.
+
+        Raises:
+            InvalidSetting: the engine does not know a setting.
+        """
+        return _engine(location, self.settings, table_config)
+
+    @property
+    def below(self) -> str:
+        """What every location of this handle's warehouse begins with."""
+        return self.warehouse.location + "/"
 
     def metadata_version(self, connection: sa.Connection, table_id: int, version: int) -> TableMetadata | None:
         """A version of a table's metadata, remembered: a version never changes, and ids are never used again."""
@@ -99,9 +109,10 @@ def registry_url(text: str) -> str:
     return text if "://" in text else f"sqlite:///{Path(text).expanduser().absolute()}"
 
 
-def _engine(location: str, settings: Settings) -> StorageEngine:
+def _engine(location: str, settings: Settings, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
     is_s3 = engine_name(location) == "s3"
-    return engine_for(location, settings.engine_config if is_s3 else {"fsync": settings.durable})
+    config = settings.engine_config if is_s3 else {"fsync": settings.durable}
+    return engine_for(location, {**config, **(table_config or {})})
 
 
 def _warehouse(database: Database, settings: Settings) -> Warehouse:

@@ -44,8 +44,10 @@ def open_intent(registry: Registry, table: Table, kind: str = "write") -> Intent
     return intent
 
 
-def abort(registry: Registry, intent: Intent) -> None:
+def abort(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> None:
     """Give a write up: first its claim, then its objects, then its row. A death in between leaves the rest to recovery.
+
+    With `sweep_again` others, such as Spark's tasks, may still write below its prefix: the row stays for one more sweep.
 
     The claim goes first because a registration whose answer was lost may still be under way in the database: it is waited
     for, and if it went through, the intent is gone and its files are not ours to delete. An intent that recovery or a drop
@@ -61,13 +63,17 @@ def abort(registry: Registry, intent: Intent) -> None:
     if not is_ours:
         return
     with registry.database.transaction() as connection:
-        intents.forget(connection, intent.intent_id, recovered_before=now)
+        if sweep_again:
+            wait = timedelta(seconds=registry.settings.sweep_after_seconds)
+            intents.sweep_at(connection, intent.intent_id, now + wait)
+        else:
+            intents.forget(connection, intent.intent_id, recovered_before=now)
 
 
-def give_up(registry: Registry, intent: Intent) -> None:
+def give_up(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> None:
     """Abort a write; what cannot be deleted now is left to recovery, and what happened before stays the outcome."""
     try:
-        abort(registry, intent)
+        abort(registry, intent, sweep_again=sweep_again)
     except LakewardError as error:
         log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -29,8 +29,10 @@ class Lease(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) -> Lease:
+def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0, locked: Sequence[int] = ()) -> Lease:
     """Take the lease, waiting up to `wait` seconds for its owner to let go.
+
+    `locked`: ids of tables whose changes are not to fall together with the taking.
 
     Raises:
         LeaseHeld: somebody (this process too) still has it.
@@ -38,6 +40,7 @@ def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0)
     deadline = time.monotonic() + wait
     while True:
         with registry.database.transaction() as connection:
+            dialect.lock_tables(connection, locked)
             lease = _try(connection, registry, name, seconds)
         if isinstance(lease, Lease):
             return lease
@@ -90,12 +93,14 @@ def is_held(connection: sa.Connection, name: str) -> bool:
 
 
 @contextmanager
-def held(registry: Registry, name: str, *, seconds: float, wait: float = 0.0) -> Iterator[Lease]:
+def held(
+    registry: Registry, name: str, *, seconds: float, wait: float = 0.0, locked: Sequence[int] = ()
+) -> Iterator[Lease]:
     """Hold the lease for a block, renewed in the background every third of its time.
 
     A renewal that fails is not reported here: `check` in the protected transaction is what counts.
     """
-    lease = acquire(registry, name, seconds=seconds, wait=wait)
+    lease = acquire(registry, name, seconds=seconds, wait=wait, locked=locked)
     done = threading.Event()
 
     def keep() -> None:

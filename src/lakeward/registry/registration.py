@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -27,8 +27,11 @@ from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
 
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
-SETTLE_TRIES = 20
+SETTLE_SECONDS = 30.0  # how long an unknown outcome is asked for
 SETTLE_WAIT_SECONDS = 0.5
+
+# What else belongs to a commit: it gets the transaction's connection and the registry's time.
+Also = Callable[[sa.Connection, datetime], None]
 
 
 def register(
@@ -39,11 +42,15 @@ def register(
     *,
     batch: Batch | None = None,
     lease: Lease | None = None,
+    also: Also | None = None,
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
 
     A batch that was applied before changes nothing: the first answer comes back with `replayed`, the intent stays open and
     its files are the caller's to give up. Where the answer of the commit itself is lost, the intent settles what happened.
+
+    Args:
+        also: what else belongs to this commit; it gets the connection and the registry's time, before the files are added.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -56,43 +63,44 @@ def register(
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
+    write = _Write(table, intent, files, batch, lease, also)
     try:
-        result = _register(registry, table, intent, files, batch, lease)
+        result = _register(registry, write)
     except RegistryUnavailable as error:
-        settled = _settle(registry, table, intent, files, batch, lease, error)
-        return _timed(settled, started)
-    return _timed(result, started)
-
-
-def _timed(result: AppendResult, started: float) -> AppendResult:
+        result = _settle(registry, write, error)
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
 
 
-def _register(
-    registry: Registry,
-    table: Table,
-    intent: Intent,
-    files: Sequence[DataFile],
-    batch: Batch | None,
-    lease: Lease | None,
-) -> AppendResult:
+class _Write(NamedTuple):
+    table: Table
+    intent: Intent
+    files: Sequence[DataFile]
+    batch: Batch | None
+    lease: Lease | None
+    also: Also | None
+
+
+def _register(registry: Registry, write: _Write) -> AppendResult:
+    table, batch = write.table, write.batch
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
         if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
             return first
-        if not intent_store.take(connection, intent.intent_id):
+        if not intent_store.take(connection, write.intent.intent_id):
             _live_version(connection, table)  # a drop takes the table's open intents with it
             raise IntentLost(
-                f"the write {intent.intent_id} of {table.identifier} took longer than its lease, and recovery has taken it; "
-                "nothing was registered: write again, or raise lease_seconds"
+                f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
+                "taken it; nothing was registered: write again, or raise lease_seconds"
             )
-        if lease is not None:
-            leases.check(connection, lease)
+        if write.lease is not None:
+            leases.check(connection, write.lease)
         now = dialect.now(connection)
-        result = _result(table, files)
+        result = _result(table, write.files)
         if batch is not None:
             _apply_batch(connection, table, batch, result, now)
-        insert_files(connection, registry, table, files, intent.intent_id, now)
+        if write.also is not None:
+            write.also(connection, now)
+        insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
         return result
 
 
@@ -235,25 +243,19 @@ def insert_footers(
         footers.insert(connection, rows)
 
 
-def _settle(
-    registry: Registry,
-    table: Table,
-    intent: Intent,
-    files: Sequence[DataFile],
-    batch: Batch | None,
-    lease: Lease | None,
-    error: RegistryUnavailable,
-) -> AppendResult:
+def _settle(registry: Registry, write: _Write, error: RegistryUnavailable) -> AppendResult:
     """The registry did not answer: was it committed? The intent says: while it is open, it was not."""
-    for _ in range(SETTLE_TRIES):
+    table, intent = write.table, write.intent
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
         time.sleep(SETTLE_WAIT_SECONDS)
         try:
             with registry.database.transaction() as connection:
                 dialect.lock_tables(connection, [table.table_id])  # after a commit that may still be under way
                 is_open = intents.is_open(connection, intent)
-                answer = None if is_open else _answer_of(connection, table, intent, files, batch)
+                answer = None if is_open else _answer_of(connection, write)
             if is_open:
-                return _register(registry, table, intent, files, batch, lease)
+                return _register(registry, write)
         except RegistryUnavailable:
             continue
         if answer is not None:
@@ -268,17 +270,15 @@ def _settle(
     ) from error
 
 
-def _answer_of(
-    connection: sa.Connection, table: Table, intent: Intent, files: Sequence[DataFile], batch: Batch | None
-) -> AppendResult | None:
+def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
     """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
-    result = _result(table, files)
-    first = None if batch is None else first_answer_in(connection, table, batch)
+    result = _result(write.table, write.files)
+    first = None if write.batch is None else first_answer_in(connection, write.table, write.batch)
     if first is not None:
         return result if first.files == result.files else first
-    if not files:
-        return result
-    known = [file.intent_id == intent.intent_id for file in file_store.by_paths(connection, result.files)]
+    if not write.files:  # a registration deletes the intent; recovery and a drop leave its row for the last sweep
+        return None if intent_store.is_known(connection, write.intent.intent_id) else result
+    known = [file.intent_id == write.intent.intent_id for file in file_store.by_paths(connection, result.files)]
     return result if any(known) or retired.by_paths(connection, result.files) else None
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,24 +11,19 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
-from lakeward.errors import FileRefused, IntentLost, InvalidInput, LakewardError
+from lakeward.errors import InvalidInput, LakewardError
 from lakeward.iceberg.partitions import partition_fields, partition_value
 from lakeward.model.files import (
-    AppendResult,
-    DataFile,
-    Intent,
     PartitionValues,
     RegisteredFile,
     RetiredFile,
     partition_key,
 )
 from lakeward.model.tables import Document, Table
-from lakeward.registry import counters, intents, leases, registration
+from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.tables import metadata_in
-from lakeward.storage.engine import engine_name
 from lakeward.store import dialect, files, footers, retired, stats
-from lakeward.store import intents as intent_store
 
 log = structlog.get_logger()
 
@@ -99,64 +95,17 @@ def partition_lease(table: Table, spec_id: int, key: str) -> str:
     return f"partition:{table.table_uuid}:{spec_id}:{key}"
 
 
-def replace_partition(
-    registry: Registry, table: Table, partition: Mapping[str, Any], make: Callable[[Intent], Sequence[DataFile]]
-) -> AppendResult:
-    """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
-
-    Two replacements of one partition wait for each other; appends go on, and stay in the partition if they were registered
-    after the replacement.
-
-    Raises:
-        FileRefused: a new file is of another partition.
-        InvalidInput: the partition is none of the table's.
-        LeaseHeld: another replacement of the partition took too long.
-    """
-    with registry.database.read() as connection:
-        metadata = metadata_in(connection, table)
-    key = partition_key(partition_values(metadata.schema, metadata.partition_by, partition))
-    name = partition_lease(table, metadata.spec_id, key)
-    with leases.held(registry, name, seconds=LEASE_SECONDS, wait=LEASE_SECONDS) as lease:
-        intent = intents.open_intent(registry, table)
-        try:
-            new = make(intent)
-            for file in new:
-                if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
-                    raise FileRefused(
-                        "wrong_partition", f"rows of partition {file.partition_path} are not of {dict(partition)!r}"
-                    )
-            return _replace(registry, table, metadata.spec_id, key, intent, new, lease)
-        except BaseException:
-            intents.give_up(registry, intent)
-            raise
+def partition_held(registry: Registry, table: Table, spec_id: int, key: str) -> AbstractContextManager[leases.Lease]:
+    """The lease of one partition, for a block that replaces it. Raises LeaseHeld: another one took too long."""
+    return leases.held(registry, partition_lease(table, spec_id, key), seconds=LEASE_SECONDS, wait=LEASE_SECONDS)
 
 
-def _replace(
-    registry: Registry,
-    table: Table,
-    spec_id: int,
-    key: str,
-    intent: Intent,
-    new: Sequence[DataFile],
-    lease: leases.Lease,
-) -> AppendResult:
-    with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
-        leases.check(connection, lease)
-        if not intent_store.take(connection, intent.intent_id):
-            raise IntentLost(
-                f"the write {intent.intent_id} of {table.identifier} is gone; nothing was replaced: write again"
-            )
-        now = dialect.now(connection)
-        old = files.in_partition(connection, table.table_id, spec_id, key)
-        retire(connection, registry, table, old, "partition replaced", now)
-        registration.insert_files(connection, registry, table, new, intent.intent_id, now)
-    return AppendResult(
-        table_uuid=table.table_uuid,
-        rows=sum(file.row_count for file in new),
-        files=[file.path for file in new],
-        bytes=sum(file.size for file in new),
-    )
+def retire_partition(
+    connection: sa.Connection, registry: Registry, table: Table, spec_id: int, key: str, now: datetime
+) -> int:
+    """Take all that one partition has out of the table, in the caller's transaction, which holds the table's lock."""
+    old = files.in_partition(connection, table.table_id, spec_id, key)
+    return retire(connection, registry, table, old, "partition replaced", now)
 
 
 def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any]]) -> int:
@@ -192,6 +141,27 @@ def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) 
         return retire(connection, registry, table, leaving, f"partition older than {age}", now)
 
 
+# Files that were set aside ------------------------------------------------------------------------------------------------
+def retry_set_aside(registry: Registry, table: Table) -> int:
+    """Make files that were set aside pending again; how many were. What cannot be committed still is set aside anew."""
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        back = files.set_aside(connection, table.table_id)
+        if back:
+            files.clear_set_aside(connection, table.table_id)
+            schema = metadata_in(connection, table).schema
+            counters.add(connection, table.table_id, schema, back, dialect.now(connection))
+        return len(back)
+
+
+def retire_set_aside(registry: Registry, table: Table) -> int:
+    """Send the files that were set aside to quarantine; how many were."""
+    with registry.database.transaction() as connection:
+        dialect.lock_tables(connection, [table.table_id])
+        now = dialect.now(connection)
+        return retire(connection, registry, table, files.set_aside(connection, table.table_id), "set aside", now)
+
+
 # The end of the quarantine ------------------------------------------------------------------------------------------------
 class Ended(msgspec.Struct, frozen=True):
     """What the end of quarantine took. Sizes in bytes."""
@@ -203,7 +173,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
-    """Delete the files whose time has passed and that no retained snapshot reaches.
+    """Delete the files of this handle's warehouse whose time has passed and that no retained snapshot reaches.
 
     One transaction marks a batch and deletes its footers, then the objects go, then the rows: a death in between leaves
     marked rows, which the next call takes up.
@@ -213,7 +183,7 @@ def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
     while True:
         with registry.database.transaction() as connection:
             now = dialect.now(connection)
-            found = retired.ended(connection, now, BATCH + len(failed), table_id)
+            found = retired.ended(connection, registry.below, now, BATCH + len(failed), table_id)
             batch = [file for file in found if file.retired_id not in failed]
             if not batch:
                 return total
@@ -233,15 +203,11 @@ def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
 
 def _delete_objects(registry: Registry, batch: Sequence[RetiredFile]) -> tuple[list[RetiredFile], set[str]]:
     """(files that are gone, locations that are not)."""
-    kept: set[str] = set()
-    by_engine: dict[str, list[str]] = {}
-    for file in batch:  # a registry may keep warehouses in several storages
-        by_engine.setdefault(engine_name(file.file_path), []).append(file.file_path)
-    for paths in by_engine.values():
-        try:
-            failures = registry.engine(paths[0]).delete(paths, below=registry.warehouse.location)
-            kept |= {failure.location for failure in failures}
-        except LakewardError as error:  # nothing of it can be reached now
-            log.warning("quarantine_not_ended", first=paths[0], files=len(paths), error=str(error), code=error.code)
-            kept |= set(paths)
+    paths = [file.file_path for file in batch]
+    try:
+        failures = registry.engine(registry.below).delete(paths, below=registry.warehouse.location)
+        kept = {failure.location for failure in failures}
+    except LakewardError as error:  # nothing of it can be reached now
+        log.warning("quarantine_not_ended", first=paths[0], files=len(paths), error=str(error), code=error.code)
+        kept = set(paths)
     return [file for file in batch if file.file_path not in kept], kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,6 +45,7 @@ class Made(msgspec.Struct, frozen=True):
     rejected: list[tuple[RegisteredFile, str]]
     superseded: list[tuple[str, str]]  # (kind, location) of objects that the new metadata does not need
     trimmed: list[int]  # ids of snapshots that have left the metadata file
+    first_row_ids: dict[str, int] = {}  # by path of the added files, in format version 3
 
 
 class Conflict(Exception):
@@ -52,6 +54,20 @@ class Conflict(Exception):
 
 def hold_name(table: Table) -> str:
     return f"hold:{table.table_uuid}"
+
+
+def hold(
+    registry: Registry, table: Table, *, seconds: float, wait: float = 0.0
+) -> AbstractContextManager[leases.Lease]:
+    """Keep a table's pending files out of snapshots for a block, such as another engine's long MERGE.
+
+    Meanwhile appends go on, while loads of the table that find something pending wait, and at last are answered 503. A
+    flush that commits at the same time is over before the hold begins: both lock the table's row.
+
+    Raises:
+        LeaseHeld: somebody else holds them still after `wait` seconds.
+    """
+    return leases.held(registry, hold_name(table), seconds=seconds, wait=wait, locked=[table.table_id])
 
 
 def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pending:
@@ -103,8 +119,7 @@ def _commit_snapshot(
     connection: sa.Connection, table: Table, made: Made, snapshot: Document, trigger: str, now: datetime
 ) -> None:
     snapshot_id, sequence = snapshot["snapshot-id"], snapshot["sequence-number"]
-    ids = [file.file_id for file in made.added]
-    if ids and files.mark_committed(connection, table.table_id, ids, snapshot_id, sequence) != len(ids):
+    if made.added and _mark_committed(connection, table, made, snapshot_id, sequence) != len(made.added):
         raise Conflict("a pending file has left meanwhile")
     gone = [file.retired_id for file in made.removed]
     if gone and retired.mark_removed(connection, gone, snapshot_id, sequence) != len(gone):
@@ -124,6 +139,14 @@ def _commit_snapshot(
         created_at=now,
     )
     snapshots.insert(connection, row)
+
+
+def _mark_committed(connection: sa.Connection, table: Table, made: Made, snapshot_id: int, sequence: int) -> int:
+    if made.first_row_ids:
+        by_file = {file.file_id: made.first_row_ids[file.file_path] for file in made.added}
+        return files.mark_committed_with_row_ids(connection, table.table_id, by_file, snapshot_id, sequence)
+    ids = [file.file_id for file in made.added]
+    return files.mark_committed(connection, table.table_id, ids, snapshot_id, sequence)
 
 
 def _set_aside(

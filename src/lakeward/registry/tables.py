@@ -121,6 +121,7 @@ def create(
     Raises:
         NamespaceNotFound, TableAlreadyExists, InvalidName.
         InvalidInput: a format, compression, format version or storage engine that is not offered.
+        InvalidSetting: `engine_config` has a setting that the storage engine does not know.
     """
     identifier = parse_table(name)
     location_engine = engine_name(registry.warehouse.location)
@@ -129,6 +130,7 @@ def create(
     _one_of("format_version", format_version, (2, 3))
     _one_of("storage_engine", storage_engine or location_engine, (location_engine,))
     check_no_secrets("engine_config", engine_config or {})
+    registry.engine(registry.warehouse.location, engine_config)  # refuses a setting that the engine does not know
     check_no_secrets("property", properties or {})
     table_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:

@@ -23,7 +23,6 @@ _TYPES_BY_CODE = {
     "namespace_already_exists": "AlreadyExistsException",
     "table_already_exists": "AlreadyExistsException",
     "namespace_not_empty": "NamespaceNotEmptyException",
-    "commit_failed": "CommitFailedException",
     # The metadata file that the registry names is gone.
     "object_not_found": "NotFoundException",
 }

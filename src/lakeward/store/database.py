@@ -22,6 +22,11 @@ from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
 
 BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
 CONNECT_TIMEOUT_S = 10  # PostgreSQL
+# A peer that is gone without a word is noticed within a minute, on both sides: a transaction of a client that has frozen
+# must not keep a table's lock for ever.
+KEEPALIVE = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+USER_TIMEOUT_MS = 30_000  # sent data that nobody acknowledges
+IDLE_IN_TRANSACTION_S = 60
 
 
 class Database:
@@ -143,7 +148,13 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("lakeward_begin", "BEGIN"))
+        # By the driver itself: SQLAlchemy's way costs more than SQLite's BEGIN.
+        statement = connection.get_execution_options().get("lakeward_begin", "BEGIN")
+        driver_connection: Any = connection.connection.driver_connection
+        try:
+            driver_connection.execute(statement)
+        except sqlite3.Error as error:
+            raise sa.exc.DBAPIError.instance(statement, (), error, sqlite3.Error) from error
 
     return engine
 
@@ -177,7 +188,7 @@ def _make_folder(folder: Path) -> None:
 
 
 class _Gate:
-    """Lets one writer of one SQLite file through at a time, across threads and processes, in the order of asking."""
+    """Lets one writer of one SQLite file through at a time, across threads and processes; nobody waits for long."""
 
     def __init__(self, path: str) -> None:
         self._path = path + ".lock"
@@ -200,7 +211,7 @@ class _Gate:
 
     @staticmethod
     def _lock(file: int) -> None:
-        # Record locks: the kernel serves waiters in order, and frees a dead process's lock.
+        # Record locks: the kernel wakes waiters about in order, and frees a dead process's lock.
         while True:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX)
@@ -263,12 +274,19 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         pool_pre_ping=True,
         pool_size=10,
         max_overflow=20,
-        connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "lakeward"},
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": "lakeward",
+            "tcp_user_timeout": USER_TIMEOUT_MS,
+            **KEEPALIVE,
+        },
     )
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.adapters.register_loader("json", TextLoader)  # types.Json decodes
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+        connection.commit()
 
     return engine
 

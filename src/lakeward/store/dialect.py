@@ -39,6 +39,11 @@ def lock_tables(connection: sa.Connection, table_ids: Iterable[int]) -> None:
     )
 
 
+def begins(column: sa.ColumnElement[str], start: str) -> sa.ColumnElement[bool]:
+    """Whether a text begins with another. LIKE would ignore case on SQLite, and take % and _ for more than they are."""
+    return sa.func.substr(column, 1, len(start)) == start
+
+
 def in_integers(connection: sa.Connection, column: sa.ColumnElement[int], values: Iterable[int]) -> Any:
     """`column IN (values)` for any number of values, as one parameter."""
     return _in(connection, column, list(values), sa.BigInteger)

@@ -83,9 +83,29 @@ def mark_committed(
     return connection.execute(change.values(snapshot_id=snapshot_id, sequence_number=sequence_number)).rowcount
 
 
+def mark_committed_with_row_ids(
+    connection: sa.Connection,
+    table_id: int,
+    first_row_ids: Mapping[int, int],
+    snapshot_id: int,
+    sequence_number: int,
+) -> int:
+    """As `mark_committed`, for format version 3: by file id, the id of each file's first row."""
+    change = table_files.update().where(_c.table_id == table_id, _c.file_id == sa.bindparam("id"), _NOT_IN_A_SNAPSHOT)
+    values = {"snapshot_id": snapshot_id, "sequence_number": sequence_number, "first_row_id": sa.bindparam("first")}
+    rows = [{"id": file_id, "first": first} for file_id, first in first_row_ids.items()]
+    return connection.execute(change.values(values), rows).rowcount
+
+
 def mark_set_aside(connection: sa.Connection, file_id: int, reason: str) -> int:
     change = table_files.update().where(_c.file_id == file_id, _NOT_IN_A_SNAPSHOT)
     return connection.execute(change.values(set_aside_reason=reason)).rowcount
+
+
+def clear_set_aside(connection: sa.Connection, table_id: int) -> int:
+    """Files that were set aside are live again, and pending. Returns how many were."""
+    change = table_files.update().where(_c.table_id == table_id, _c.set_aside_reason.is_not(None))
+    return connection.execute(change.values(set_aside_reason=None)).rowcount
 
 
 def delete(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> int:

@@ -6,7 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.model.files import Intent
-from lakeward.store.dialect import in_texts
+from lakeward.store.dialect import begins, in_texts
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import pending_writes
@@ -42,9 +42,10 @@ def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime)
     return connection.execute(change.values(lease_until=until)).rowcount
 
 
-def expired(connection: sa.Connection, now: datetime, limit: int) -> list[Intent]:
-    query = _SELECT.where(_c.lease_until < now, _OPEN).order_by(_c.lease_until).limit(limit)
-    return records(Intent, connection.execute(query))
+def expired(connection: sa.Connection, below: str, now: datetime, limit: int) -> list[Intent]:
+    """Those whose prefix stands below a location, that of a warehouse."""
+    query = _SELECT.where(_c.lease_until < now, _OPEN, begins(_c.prefix, below))
+    return records(Intent, connection.execute(query.order_by(_c.lease_until).limit(limit)))
 
 
 def mark_recovered(
@@ -62,9 +63,9 @@ def recover_of_table(connection: sa.Connection, table_id: int, now: datetime, sw
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
 
 
-def to_sweep(connection: sa.Connection, now: datetime) -> list[Intent]:
-    """Recovered intents whose prefix is due for its last sweep."""
-    query = _SELECT.where(_c.sweep_after <= now).order_by(_c.sweep_after)
+def to_sweep(connection: sa.Connection, below: str, now: datetime) -> list[Intent]:
+    """Recovered intents below a location whose prefix is due for its last sweep."""
+    query = _SELECT.where(_c.sweep_after <= now, begins(_c.prefix, below)).order_by(_c.sweep_after)
     return records(Intent, connection.execute(query))
 
 

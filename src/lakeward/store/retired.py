@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import RetiredFile
-from lakeward.store.dialect import in_integers, in_texts
+from lakeward.store.dialect import begins, in_integers, in_texts
 from lakeward.store.records import columns, records
 from lakeward.store.schema import retired_files, table_files, table_snapshots
 
@@ -63,9 +63,14 @@ def reachable() -> sa.ColumnElement[bool]:
     )
 
 
-def ended(connection: sa.Connection, now: datetime, limit: int, table_id: int | None = None) -> list[RetiredFile]:
-    """Files whose quarantine is over: its time has passed and no retained snapshot reaches them (also those marked so)."""
+def ended(
+    connection: sa.Connection, below: str, now: datetime, limit: int, table_id: int | None = None
+) -> list[RetiredFile]:
+    """Files below a location whose quarantine is over: its time has passed and no retained snapshot reaches them (also
+    those marked so).
+    """
     query = _SELECT.where(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()))
+    query = query.where(begins(_c.file_path, below))
     if table_id is not None:
         query = query.where(_c.table_id == table_id)
     return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
+from lakeward.store.dialect import begins
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
@@ -68,8 +69,9 @@ def any_in_namespace(connection: sa.Connection, namespace_id: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def dropped_before(connection: sa.Connection, time: datetime) -> list[Table]:
-    query = _SELECT.where(_c.dropped_at <= time).order_by(_c.dropped_at)
+def dropped_before(connection: sa.Connection, below: str, time: datetime) -> list[Table]:
+    """Those whose location is below another, that of a warehouse."""
+    query = _SELECT.where(_c.dropped_at <= time, begins(_c.location, below)).order_by(_c.dropped_at)
     return [table for row in connection.execute(query) if (table := _table(row)) is not None]
 
 

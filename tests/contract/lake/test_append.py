@@ -18,8 +18,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
-from lakeward.errors import BatchOutOfOrder, FileRefused, LeaseLost
+from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput, LeaseLost
 from lakeward.lake import writes
+from lakeward.pipeline import imports
 from lakeward.registry import leases
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence, rows_of
@@ -264,9 +265,9 @@ def test_files_that_exist_are_copied_and_never_touched(lake: Lake, tmp_path: Pat
     pq.write_table(pa.table({"id": [1, 2], "name": ["x", "y"]}), parquet)
     lines.write_text("\n".join(json.dumps({"id": i, "name": "x"}) for i in (3, 4)))
     before = (parquet.read_bytes(), lines.read_bytes())
-    result = lake.append_files(NAME, [parquet, lines], batch=("files", "1"))
+    result = lake.append(NAME, [parquet, lines], batch=("files", "1"))
     assert result.rows == 4
-    assert lake.append_files(NAME, [parquet, lines], batch=("files", "1")).replayed
+    assert lake.append(NAME, [parquet, lines], batch=("files", "1")).replayed
     assert (parquet.read_bytes(), lines.read_bytes()) == before
     assert [row["id"] for row in read(lake)] == [1, 2, 3, 4]
     assert_nothing_left_over(lake, NAME)
@@ -343,3 +344,45 @@ def test_a_sync_append_s_replay_answers_with_the_first_answer(made_url: str, tmp
         assert first.snapshot_id is not None
         assert (again.replayed, again.files) == (True, first.files)
         assert len(lake.snapshots(NAME)) == 1
+
+
+def test_append_takes_a_path_several_or_what_a_glob_gives(lake: Lake, tmp_path: Path) -> None:
+    make_table(lake, NAME)
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_text(f'{{"id": {number}, "name": "n{number}"}}\n')
+    assert lake.append(NAME, folder / "0.jsonl").rows == 1
+    assert lake.append(NAME, str(folder / "0.jsonl")).rows == 1
+    assert lake.append(NAME, [str(folder / "0.jsonl"), folder / "1.jsonl"]).rows == 2
+    assert lake.append(NAME, folder.glob("*.jsonl")).rows == 3
+    assert lake.append(NAME, folder.glob("*.csv")).rows == 0
+    assert lake.append(NAME, iter(ROWS)).rows == len(ROWS)
+
+
+def test_a_batch_that_says_where_it_starts_says_where_it_ends(lake: Lake) -> None:
+    make_table(lake, NAME)
+    with pytest.raises(InvalidInput, match="not where it ends"):
+        lake.append(NAME, ROWS, batch=("s", "1", 5, None))
+    assert lake.append(NAME, ROWS, batch=("s", "1", None, 5)).rows == len(ROWS)
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(lake: Lake, tmp_path: Path, monkeypatch: Any) -> None:
+    make_table(lake, NAME)
+    path = tmp_path / "a.parquet"
+    lake.append(NAME, ROWS)
+    (own,) = lake.files(NAME)
+    path.write_bytes(lake.registry.engine(own.file_path).read(own.file_path))
+    copy = imports._copy
+
+    def copy_and_change(*arguments: Any) -> Any:
+        made = copy(*arguments)
+        path.write_bytes(path.read_bytes() + b"more")
+        return made
+
+    monkeypatch.setattr(imports, "_copy", copy_and_change)
+    with pytest.raises(FileRefused) as refused:
+        lake.append(NAME, path)
+    assert refused.value.reason == "changed"
+    assert lake.table(NAME).row_count == len(ROWS)
+    assert_nothing_left_over(lake, NAME)

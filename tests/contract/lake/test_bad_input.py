@@ -104,7 +104,7 @@ def test_an_unknown_table_is_named_by_every_call(lake: Lake, tmp_path: Path) -> 
     with pytest.raises(TableNotFound):
         lake.append("sales.none", ROWS, batch=("s", "1"))
     with pytest.raises(TableNotFound):
-        lake.append_files("sales.none", tmp_path / "x.parquet")
+        lake.append("sales.none", tmp_path / "x.parquet")
     assert rows_of(lake.registry, "pending_writes") == []
 
 
@@ -237,7 +237,7 @@ def test_files_that_do_not_fit_are_named_with_their_reason(lake: Lake, tmp_path:
         cases.append((reason, tmp_path / f"{reason}.parquet"))
     for reason, path in cases:
         with nothing_happens(lake), pytest.raises(FileRefused) as refused:
-            lake.append_files(NAME, [good, path], batch=("files", reason))
+            lake.append(NAME, [good, path], batch=("files", reason))
         assert refused.value.reason == reason, path
         assert path.name in str(refused.value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,8 +12,16 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
-from lakeward.errors import FileRefused, InvalidInput, LeaseHeld, PartitionMetadataNotFound, TableNotFound
-from lakeward.registry import footers, leases, retirement
+from lakeward.errors import (
+    BatchOutOfOrder,
+    FileRefused,
+    InvalidInput,
+    LeaseHeld,
+    PartitionMetadataNotFound,
+    TableNotFound,
+)
+from lakeward.pipeline import scan
+from lakeward.registry import footers, intents, leases, retirement
 from lakeward.registry import tables as registry_tables
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
@@ -45,6 +54,24 @@ def test_a_replaced_partition_has_exactly_its_new_rows(lake: Lake, flushed_befor
     assert seen_by_iceberg(lake) == expected
     assert lake.table(NAME).row_count == len(expected)
     assert_nothing_left_over(lake, NAME)
+
+
+def test_a_replacement_is_a_write_like_any_other(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, metadata_updates="sync") as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        manager = StorageManager(lake)
+        first = manager.insert_partition("sales", "orders", {"name": "n0"}, ROWS[:1], batch=("nightly", "1", 0, 1))
+        assert first.snapshot_id == lake.table(NAME).current_snapshot_id
+        assert set(first.seconds) == {"write", "register", "snapshot"}
+        again = manager.insert_partition("sales", "orders", {"name": "n0"}, [{"id": 7, "name": "n0"}], ("nightly", "1"))
+        assert (again.replayed, again.files) == (True, first.files)
+        assert [row["id"] for row in lake.scan(NAME).read_all().to_pylist()] == [ROWS[0]["id"]]
+        with pytest.raises(BatchOutOfOrder):
+            manager.insert_partition("sales", "orders", {"name": "n0"}, [], batch=("nightly", "2", 5, 6))
+        emptied = manager.insert_partition("sales", "orders", {"name": "n0"}, [], batch=("nightly", "2", 1, 2))
+        assert emptied.rows == lake.table(NAME).row_count == 0
+        assert seen_by_iceberg(lake) == []
+        assert_nothing_left_over(lake, NAME)
 
 
 def test_rows_of_another_partition_are_refused_and_nothing_changes(lake: Lake) -> None:
@@ -198,14 +225,50 @@ def test_a_plan_never_misses_a_footer_while_partitions_are_retired_and_cleaned(
 ) -> None:
     rounds = 1000 if registry_url.startswith("sqlite") else 200
     with open_lake(registry_url, tmp_path, durable=False) as lake:
-        table = make_table(lake, NAME, partition_by=["name"])
+        make_table(lake, NAME, partition_by=["name"])
         command = [sys.executable, "-c", CHURN, registry_url, str(tmp_path), str(rounds)]
         plans = with_files = 0
         with subprocess.Popen(command, cwd=ROOT) as churn:
             while churn.poll() is None:
-                plan = footers.plan(lake.registry, table)
-                assert {file.file_path for file in plan.files} == set(plan.footers)
+                plan, _ = footers.plan(lake.registry, NAME, scan.prepare)
+                loaded = footers.loader(lake.registry, plan)([file.file_path for file in plan.files])
+                assert all(footer is not None and footer.num_rows == 1 for footer in loaded.values())
                 plans += 1
                 with_files += bool(plan.files)
         assert churn.returncode == 0
         assert with_files > 100
+
+
+def test_a_warehouse_s_upkeep_leaves_another_warehouse_of_the_registry_alone(made_url: str, tmp_path: Path) -> None:
+    """Its handle may lack the other's credentials: an object that it cannot see is not an object that is gone."""
+    with (
+        open_lake(made_url, tmp_path, lease_seconds=0.5) as ours,
+        open_lake(made_url, tmp_path / "theirs", warehouse_name="theirs") as theirs,
+    ):
+        table = make_table(ours, NAME)
+        ours.append(NAME, ROWS)
+        intent = intents.open_intent(ours.registry, table)
+        engine = ours.registry.engine(intent.prefix)
+        engine.write(intent.prefix + "0.parquet", b"half")
+        ours.registry.let_go(intent.intent_id)
+        ours.drop_table(NAME)
+        time.sleep(0.6)
+        kept = objects(ours, table)
+        assert len(kept) == 2
+        assert (theirs.recover().intents, theirs.clean().files, theirs.clean().tables) == (0, 0, 0)
+        assert objects(ours, table) == kept
+        cleaned = ours.clean()
+        ours.clean()
+        assert (cleaned.files, cleaned.failed, objects(ours, table)) == (1, [], set())
+
+
+def test_a_write_that_others_may_outlive_is_swept_once_more(made_url: str, tmp_path: Path) -> None:
+    """Spark's tasks may write a little longer than the job that has failed."""
+    with open_lake(made_url, tmp_path) as lake:
+        table = make_table(lake, NAME)
+        intent = intents.open_intent(lake.registry, table)
+        intents.abort(lake.registry, intent, sweep_again=True)
+        lake.registry.engine(intent.prefix).write(intent.prefix + "late.parquet", b"late")
+        assert lake.recover().objects == 1
+        assert objects(lake, table) == set()
+        assert_nothing_left_over(lake, NAME)

@@ -121,6 +121,54 @@ def test_a_file_that_cannot_be_committed_is_set_aside_and_the_rest_is_served(lak
     assert lake.flush(NAME).rejected == 0
 
 
+def test_a_file_that_was_set_aside_is_tried_again_or_retired_on_request(lake: Lake) -> None:
+    table = make_table(lake, NAME, partition_by=["name"])
+    lake.append(NAME, ROWS)
+    break_one = "UPDATE table_files SET schema_id = 77 WHERE file_id = (SELECT min(file_id) FROM table_files)"
+    with lake.registry.database.transaction() as connection:
+        connection.exec_driver_sql(break_one)
+    assert lake.flush(NAME).rejected == 1
+    assert lake.retry_set_aside(NAME) == 1
+    assert lake.table(NAME).row_count == len(ROWS)
+    assert lake.flush(NAME).rejected == 1  # its cause is still there
+    with lake.registry.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE table_files SET schema_id = 0 WHERE schema_id = 77")
+    assert lake.retry_set_aside(NAME) == 1
+    assert lake.flush(NAME).files == 1
+    assert len(ids(lake, table)) == len(ROWS)
+    assert (lake.retry_set_aside(NAME), lake.retire_set_aside(NAME)) == (0, 0)
+    lake.append(NAME, ROWS[:1])
+    with lake.registry.database.transaction() as connection:
+        connection.exec_driver_sql(break_one.replace("min", "max"))
+    assert lake.flush(NAME).rejected == 1
+    assert lake.retire_set_aside(NAME) == 1
+    assert lake.files(NAME, set_aside=True) == []
+    assert lake.audit(NAME).findings == []
+
+
+def test_a_file_of_format_version_3_knows_the_id_of_its_first_row(lake: Lake) -> None:
+    make_table(lake, NAME, partition_by=["name"], format_version=3)
+    lake.append(NAME, ROWS)
+    lake.flush(NAME)
+    lake.append(NAME, ROWS[:1])
+    assert [file.first_row_id for file in lake.files(NAME)][-1] is None
+    lake.flush(NAME)
+    found = sorted((file.first_row_id or 0, file.row_count) for file in lake.files(NAME))
+    assert found == [(0, 2), (2, 2), (4, 2), (6, 1)]
+
+
+def test_a_held_table_takes_appends_and_its_snapshot_comes_when_it_is_let_go(registry_url: str, tmp_path: Path) -> None:
+    with open_lake(registry_url, tmp_path, hold_timeout_seconds=0.2) as lake:
+        make_table(lake, NAME)
+        with lake.hold(NAME, seconds=30):
+            lake.append(NAME, ROWS)
+            with pytest.raises(LeaseHeld):
+                lake.flush(NAME)
+            with pytest.raises(LeaseHeld), lake.hold(NAME):
+                pass
+        assert lake.flush(NAME).files == 1
+
+
 def test_a_held_table_answers_an_error_and_never_an_older_view(registry_url: str, tmp_path: Path) -> None:
     with open_lake(registry_url, tmp_path, hold_timeout_seconds=0.2) as lake:
         table = make_table(lake, NAME)

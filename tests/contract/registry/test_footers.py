@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake
-from lakeward.errors import PartitionMetadataNotFound
+from lakeward.errors import PartitionMetadataNotFound, TableNotFound
+from lakeward.model.tables import TableMetadata
+from lakeward.pipeline import scan
 from lakeward.registry import footers
 from lakeward.store import dialect
 from lakeward.store import footers as store
@@ -32,13 +34,33 @@ def paths(lake: Lake) -> list[str]:
     return [file.file_path for file in lake.files(NAME)]
 
 
-def test_many_footers_come_at_once_and_a_path_without_a_row_is_left_out(lake: Lake) -> None:
+def test_a_plan_has_the_files_that_its_reader_wants_and_their_footers_alone(lake: Lake) -> None:
     make_table(lake, NAME)
     lake.append(NAME, ROWS)
     lake.append(NAME, ROWS[:2])
-    first, second = paths(lake)
-    found = footers.load_many(lake.registry, [second, "file:///no/such.parquet", first])
-    assert {path: footer and footer.num_rows for path, footer in found.items()} == {first: len(ROWS), second: 2}
+    _, second = paths(lake)
+    plan, reading = footers.plan(lake.registry, NAME, lambda versions: scan.prepare(versions, ["id"], "id < 2"))
+    assert {file.file_path for file in plan.files} == set(plan.footers) == set(paths(lake))
+    assert reading.chosen.names == ["id"]
+    plan, _ = footers.plan(lake.registry, NAME, lambda versions: scan.prepare(versions, filter="id > 1"))
+    assert {file.file_path for file in plan.files} == set(plan.footers) == set(paths(lake)) - {second}
+    assert [
+        footer and footer.num_rows for footer in footers.loader(lake.registry, plan)(list(plan.footers)).values()
+    ] == [len(ROWS)]
+
+
+def test_a_table_that_is_dropped_is_not_found_and_never_read_as_empty(lake: Lake) -> None:
+    make_table(lake, NAME)
+    lake.append(NAME, ROWS)
+
+    def prepare(versions: list[TableMetadata]) -> scan.Reading:
+        lake.drop_table(NAME)  # in the middle of the plan, which sees one moment all the same
+        return scan.prepare(versions)
+
+    plan, _ = footers.plan(lake.registry, NAME, prepare)
+    assert len(plan.files) == len(plan.footers) == 1
+    with pytest.raises(TableNotFound):
+        lake.scan(NAME)
 
 
 def test_a_table_that_wants_no_footers_has_none_and_is_read_all_the_same(lake: Lake) -> None:
@@ -89,7 +111,7 @@ def test_any_number_of_footers_is_deleted_and_no_other(lake: Lake) -> None:
 def test_a_file_that_leaves_while_footers_are_rebuilt_gets_none(lake: Lake) -> None:
     table = make_table(lake, NAME, partition_by=["name"])
     lake.append(NAME, ROWS)
-    plan = footers.plan(lake.registry, table)
+    plan, _ = footers.plan(lake.registry, NAME, scan.prepare)
     footers.delete_partition_metadata_batch(lake.registry, list(plan.footers))
     gone = [file.file_path for file in plan.files if file.partition_path == "name=n0"]
     lake.retire_partitions(NAME, [{"name": "n0"}])

@@ -80,7 +80,7 @@ def test_an_abort_that_cannot_delete_leaves_the_intent_to_recovery(registry: Reg
     folder.unlink()
     with registry.database.read() as connection:
         assert not intents.is_open(connection, intent)
-        (due,) = intent_store.to_sweep(connection, dialect.now(connection))
+        (due,) = intent_store.to_sweep(connection, registry.below, dialect.now(connection))
     assert due.intent_id == intent.intent_id
 
 
@@ -115,7 +115,10 @@ def test_a_closed_registry_renews_nothing(made_url: str, tmp_path: Path) -> None
         time.sleep(0.5)
         assert leases_until(other)[intent.intent_id] == before
         with other.database.read() as connection:
-            assert intent_store.expired(connection, dialect.now(connection), 10)[0].intent_id == intent.intent_id
+            assert (
+                intent_store.expired(connection, registry.below, dialect.now(connection), 10)[0].intent_id
+                == intent.intent_id
+            )
 
 
 def test_a_second_intent_of_one_prefix_is_refused_by_the_database(registry: Registry) -> None:

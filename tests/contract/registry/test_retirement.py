@@ -9,7 +9,8 @@ import pytest
 
 from lakeward import Lake
 from lakeward.errors import LeaseLost, PartitionMetadataNotFound
-from lakeward.model.files import DataFile, Intent
+from lakeward.lake import writes
+from lakeward.model.files import DataFile
 from lakeward.model.tables import Table
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.target import WriteTarget
@@ -43,17 +44,15 @@ def test_a_replacement_whose_lease_another_has_taken_changes_nothing_and_leaves_
     lake.append(NAME, ROWS)
     before = objects(lake, table)
 
-    def make(intent: Intent) -> list[DataFile]:
+    def make(target: WriteTarget) -> list[DataFile]:
         with lake.registry.database.transaction() as connection:
             now = dialect.now(connection)
             name = retirement.partition_lease(table, 0, '{"1000":"n0"}')
             lease_store.set_owner(connection, name, "another", 77, now)
-        metadata = tables.metadata(lake.registry, table)
-        target = WriteTarget(table, metadata, intent, lake.registry.engine(table.location))
         return write_arrow(target, [{"id": 1, "name": "n0"}])
 
     with pytest.raises(LeaseLost):
-        retirement.replace_partition(lake.registry, table, {"name": "n0"}, make)
+        writes.replace_partition(lake.registry, NAME, {"name": "n0"}, make)
     assert objects(lake, table) == before
     assert lake.scan(NAME).read_all().num_rows == len(ROWS)
     assert_nothing_left_over(lake, NAME)

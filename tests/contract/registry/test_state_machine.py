@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from lakeward.errors import BatchOutOfOrder, MetadataVersionNotFound, TableAlreadyExists, TableNotFound
+from lakeward.lake import writes
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent
 from lakeward.registry import Registry, evolution, intents, namespaces, registration, retirement, snapshots, tables
 from lakeward.store import schema
@@ -211,8 +212,11 @@ class Lakehouse(RuleBasedStateMachine):
     def replace(self, data: st.DataObject, shapes: list[int], partition: Any) -> None:
         name, model = self.one(data)
         new = [(rows, partition, "parquet") for rows in shapes]
-        retirement.replace_partition(
-            self.registry, self.table(name), {"name": partition}, lambda intent: made_files(intent, new)
+        writes.replace_partition(
+            self.registry,
+            self.table(name).identifier,
+            {"name": partition},
+            lambda target: made_files(target.intent, new),
         )
         model.files = [file for file in model.files if file[1] != partition] + new
 

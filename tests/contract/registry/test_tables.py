@@ -102,7 +102,7 @@ def test_a_secret_is_refused_and_reaches_no_column(registry: Registry) -> None:
             assert "SECRET" not in str(refused.value)
     for name in schema.metadata.tables:
         assert "SECRET" not in repr(rows_of(registry, name)), name
-    make_table(registry, engine_config={"path_style": True})
+    make_table(registry, engine_config={"fsync": False})
     evolution.set_properties(registry, "kept.t", {"an-old-token": None})  # to take one out is allowed
 
 

@@ -6,13 +6,11 @@ import itertools
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
@@ -25,6 +23,7 @@ from pyiceberg.table import StaticTable
 from lakeward.iceberg import commit, metadata, partitions, schemas
 from lakeward.model.files import FileStatistics, PartitionValues, RegisteredFile, partition_key
 from lakeward.model.tables import Document, Table, TableMetadata
+from tests.support import duck
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -199,19 +198,6 @@ class LocalTable:
         return connection.execute(query).fetchall()
 
 
-class _DuckDB:
-    @cached_property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
-        for module, name in ((duckdb_extension_avro, "avro"), (duckdb_extension_iceberg, "iceberg")):
-            path = next(Path(module.__path__[0]).rglob(f"{name}.duckdb_extension"))
-            connection.execute(f"load '{path}'")
-        connection.execute("set timezone='UTC'")
-        return connection
-
-
-_JUDGE = _DuckDB()
-
-
+@cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
-    return _JUDGE.connection
+    return duck.connect()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,7 +24,7 @@ from lakeward.model.tables import Document
 from lakeward.pipeline import file_writer, scan
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.json_lines import write_json_lines
-from lakeward.pipeline.scan import scan_files
+from lakeward.pipeline.scan import prepare, scan_files
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.parquet_footers import decode_footer
 from tests.unit.pipeline.targets import NOW, schema_of, target_for
@@ -64,17 +65,11 @@ class Table:
         return {p: None if (f := self.footers[p]) is None else decode_footer(f) for p in paths if p in self.footers}
 
     def scan(self, schema: Document | None = None, columns: Any = None, filter: Any = None) -> pa.RecordBatchReader:
-        specs = {1: self.target.spec}
-        return scan_files(
-            self.files,
-            self.load,
-            schema or self.target.schema,
-            specs,
-            self.schemas,
-            self.target.engine,
-            columns,
-            filter,
-        )
+        versions = [
+            msgspec.structs.replace(self.target.metadata, schema=each, schema_version=each["schema-id"])
+            for each in (*self.schemas.values(), schema or self.target.schema)
+        ]
+        return scan_files(prepare(versions, columns, filter), self.files, self.load, self.target.engine)
 
     def rows(self, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.scan(*arguments, **options).read_all().to_pylist()

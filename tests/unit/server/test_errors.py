@@ -37,7 +37,6 @@ def answer(error: Exception) -> tuple[int, dict[str, object], dict[str, str]]:
         (errors.TableAlreadyExists("x"), 409, "AlreadyExistsException"),
         (errors.NamespaceAlreadyExists("x"), 409, "AlreadyExistsException"),
         (errors.NamespaceNotEmpty("x"), 409, "NamespaceNotEmptyException"),
-        (errors.CommitFailed("x"), 409, "CommitFailedException"),
         (errors.InvalidName("x"), 400, "BadRequestException"),
         (errors.NotAuthorized("x"), 401, "NotAuthorizedException"),
         (errors.ObjectNotFound("x"), 404, "NotFoundException"),
