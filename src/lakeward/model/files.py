@@ -94,10 +94,10 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One row of retired_files: an object in quarantine."""
 
     retired_id: int
-    table_id: int
+    table_id: int | None  # none where it is a topic's
     file_path: str
     file_size: int
-    kind: str  # data | metadata | manifest | manifest_list | stray
+    kind: str  # data | metadata | manifest | manifest_list | stray | segment
     reason: str
     retired_at: datetime
     expires_at: datetime
@@ -107,6 +107,7 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     removed_sequence: int | None
     ended_at: datetime | None  # the quarantine is over: the footer is gone, the object goes next
     record: dict[str, Any] | None  # the table_files row, so that a rollback can bring it back
+    topic_id: int | None = None
 
 
 class FileInfo(msgspec.Struct, frozen=True):
@@ -133,14 +134,15 @@ class PartitionMetadata(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """A declared write: everything it makes stands below `prefix` (a location that ends in '/')."""
+    """A declared write, to a table or a topic: everything it makes stands below `prefix` (a location that ends in '/')."""
 
     intent_id: str
-    table_id: int
+    table_id: int | None
     kind: str  # write | flush
     prefix: str
     owner: str
     lease_until: datetime
+    topic_id: int | None = None
 
 
 class Batch(msgspec.Struct, frozen=True):

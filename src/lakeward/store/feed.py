@@ -26,33 +26,6 @@ _SQLITE = sqlite.dialect()
 _SQLITE_NOW = "strftime('%Y-%m-%dT%H:%M:%f', 'now') || '000Z'"  # it counts in milliseconds
 
 
-def install(connection: sa.Connection) -> None:
-    """Make the triggers of the current schema anew, in the connection's transaction."""
-    remove(connection)
-    for statement in statements(connection.dialect.name):
-        connection.exec_driver_sql(statement.replace("%", "%%") if connection.dialect.name != "sqlite" else statement)
-
-
-def remove(connection: sa.Connection) -> None:
-    """Drop every trigger that `install` made, of any version."""
-    if connection.dialect.name == "sqlite":
-        names = connection.exec_driver_sql(
-            f"SELECT name FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"
-        ).scalars()
-        for name in names.all():
-            connection.exec_driver_sql(f"DROP TRIGGER {_quoted(name)}")
-        return
-    functions = connection.execute(
-        sa.text(
-            "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace "
-            "AND starts_with(p.proname, :prefix) AND p.prorettype = 'trigger'::regtype"
-        ),
-        {"prefix": PREFIX},
-    ).scalars()
-    for function in functions.all():
-        connection.exec_driver_sql(f"DROP FUNCTION {function.replace('%', '%%')} CASCADE")
-
-
 def statements(dialect_name: str) -> list[str]:
     """The statements that make the triggers of every watched table on 'sqlite' or 'postgresql'."""
     make = _sqlite if dialect_name == "sqlite" else _postgresql

@@ -8,7 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import DatabaseError, RegistryOutdated, RegistryTooNew
-from lakeward.store import feed, schema
+from lakeward.store import schema, triggers
 from lakeward.store.database import Database
 
 LOCATION = Path(__file__).with_name("migrations")
@@ -61,9 +61,9 @@ def create_or_upgrade(database: Database) -> RegistryStatus:
             return before
         if not before.exists:
             _refuse_foreign_tables(database, connection)
-        feed.remove(connection)  # a migration's own changes are not fed
+        triggers.remove(connection)  # a migration's own changes are not fed
         run_history(connection, LOCATION, "head")
-        feed.install(connection)
+        triggers.install(connection)
         if database.is_sqlite:
             _check_foreign_keys(connection)
         return _status(connection)

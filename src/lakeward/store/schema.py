@@ -14,8 +14,8 @@ from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics
 from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Name, Text, UtcTime
 
-SCHEMA_VERSION = 1  # of the newest migration
-MINIMUM_VERSION = 1  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
+SCHEMA_VERSION = 2  # of the newest migration
+MINIMUM_VERSION = 2  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 metadata = sa.MetaData(
     naming_convention={
@@ -271,7 +271,7 @@ partition_metadata = _table(
 pending_writes = _table(
     "pending_writes",
     sa.Column("intent_id", Text, primary_key=True),
-    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("table_id", Int64, _ref("tables.table_id"), null=True),
     _col("kind", Text),
     _col("prefix", Text),
     _col("owner", Text),
@@ -279,10 +279,14 @@ pending_writes = _table(
     _col("lease_until", UtcTime),
     _col("recovered_at", UtcTime, null=True),  # set by recovery; the prefix is swept once more after sweep_after
     _col("sweep_after", UtcTime, null=True),
+    _col("topic_id", Int64, _ref("topics.topic_id"), null=True),
     sa.UniqueConstraint("prefix"),
+    # Whose it is: a table's or a topic's.
+    sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
     _one_of("kind", "write", "flush"),
     sa.Index("ix_pending_writes_lease_until", "lease_until"),
     sa.Index("ix_pending_writes_table_id", "table_id"),
+    sa.Index("ix_pending_writes_topic_id", "topic_id"),
     sa.Index("ix_pending_writes_owner", "owner"),
 )
 _partial_index(
@@ -292,7 +296,7 @@ _partial_index(
 retired_files = _table(
     "retired_files",
     _id("retired_id"),
-    _col("table_id", Int64, _ref("tables.table_id")),
+    _col("table_id", Int64, _ref("tables.table_id"), null=True),
     _col("file_path", Text),
     _col("file_size", Int64),
     _col("kind", Text),
@@ -305,10 +309,14 @@ retired_files = _table(
     _col("removed_sequence", Int64, null=True),
     _col("ended_at", UtcTime, null=True),  # the quarantine is over: the footer is gone, the object goes next
     _col("record", Json(), null=True),
-    _one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray"),
+    _col("topic_id", Int64, _ref("topics.topic_id"), null=True),
+    # Whose it is: a table's or a topic's.
+    sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
+    _one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray", "segment"),
     sa.UniqueConstraint("file_path"),
     sa.Index("ix_retired_files_expires_at", "expires_at", "retired_id"),
     sa.Index("ix_retired_files_table_id", "table_id"),
+    sa.Index("ix_retired_files_topic_id", "topic_id"),
 )
 _partial_index(
     "ix_retired_files_removal_pending",
@@ -343,6 +351,129 @@ stream_positions = _table(
     _col("position", Json(), null=True),
     _col("batch_id", Text),
     _col("updated_at", UtcTime),
+)
+
+# The topic log -------------------------------------------------------------------------------------------------------
+topics = _table(
+    "topics",
+    _id("topic_id"),
+    _col("topic_uuid", Text),
+    _col("warehouse_id", Int64, _ref("warehouses.warehouse_id")),
+    _col("name", Name),
+    _col("partition_count", Int32),
+    _col("retention_ms", Int64, null=True),
+    _col("config", Json(dict[str, str])),
+    _col("value_schema", Json(), null=True),
+    _col("location", Text),
+    _col("created_at", UtcTime),
+    _col("deleted_at", UtcTime, null=True),
+    sa.UniqueConstraint("topic_uuid"),
+    sa.UniqueConstraint("location"),
+    sa.CheckConstraint("partition_count > 0", name="partition_count"),
+    *_not_negative("retention_ms"),
+    sa.Index("ix_topics_warehouse_id", "warehouse_id"),
+)
+# A deleted topic's name is free again.
+sa.Index(
+    "uq_topics_warehouse_id_name",
+    topics.c.warehouse_id,
+    topics.c.name,
+    unique=True,
+    sqlite_where=topics.c.deleted_at.is_(None),
+    postgresql_where=topics.c.deleted_at.is_(None),
+)
+_partial_index("ix_topics_deleted_at", topics.c.deleted_at, where=topics.c.deleted_at.is_not(None))
+
+partitions = _table(
+    "partitions",
+    sa.Column("topic_id", Int64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("partition_id", Int32, primary_key=True, autoincrement=False),
+    _col("log_start_offset", Int64, default="0"),
+    _col("high_watermark", Int64, default="0"),
+    *_not_negative("partition_id", "log_start_offset"),
+    sa.CheckConstraint("high_watermark >= log_start_offset", name="high_watermark"),
+)
+
+
+def _partition_ref() -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(
+        ["topic_id", "partition_id"], ["partitions.topic_id", "partitions.partition_id"], ondelete="CASCADE"
+    )
+
+
+segments = _table(
+    "segments",
+    _id("segment_id"),
+    _col("topic_id", Int64),
+    _col("partition_id", Int32),
+    _col("base_offset", Int64),
+    _col("end_offset", Int64),
+    _col("record_count", Int64),
+    _col("size_bytes", Int64),
+    _col("s3_bucket", Text, null=True),
+    _col("s3_key", Text, null=True),
+    _col("location", Text),
+    _col("first_timestamp", Int64, null=True),
+    _col("last_timestamp", Int64, null=True),
+    _col("intent_id", Text, null=True),
+    _col("created_at", UtcTime),
+    _partition_ref(),
+    sa.UniqueConstraint("topic_id", "partition_id", "base_offset"),
+    *_not_negative("base_offset", "size_bytes"),
+    sa.CheckConstraint("end_offset >= base_offset", name="end_offset"),
+    sa.CheckConstraint("record_count = end_offset - base_offset + 1", name="record_count"),
+    sa.CheckConstraint("(s3_bucket IS NULL) = (s3_key IS NULL)", name="s3_key"),
+    sa.Index("ix_segments_topic_id_partition_id_offsets", "topic_id", "partition_id", "base_offset", "end_offset"),
+    sa.Index("ix_segments_s3_bucket_s3_key", "s3_bucket", "s3_key"),
+    sa.Index("ix_segments_location", "location"),
+    sa.Index("ix_segments_created_at", "created_at"),
+)
+
+consumer_groups = _table(
+    "consumer_groups",
+    _id("group_key"),
+    _col("warehouse_id", Int64, _ref("warehouses.warehouse_id")),
+    _col("group_id", Name),
+    _col("created_at", UtcTime),
+    sa.UniqueConstraint("warehouse_id", "group_id"),
+)
+
+consumer_offsets = _table(
+    "consumer_offsets",
+    sa.Column(
+        "group_key", Int64, _ref("consumer_groups.group_key", cascade=True), primary_key=True, autoincrement=False
+    ),
+    sa.Column("topic_id", Int64, primary_key=True, autoincrement=False),
+    sa.Column("partition_id", Int32, primary_key=True, autoincrement=False),
+    _col("committed_offset", Int64),
+    _col("metadata", Text, null=True),
+    _col("committed_at", UtcTime),
+    _partition_ref(),
+    *_not_negative("committed_offset"),
+    sa.Index("ix_consumer_offsets_topic_id_partition_id", "topic_id", "partition_id"),
+    sa.Index("ix_consumer_offsets_committed_at", "committed_at"),
+)
+
+producer_batches = _table(
+    "producer_batches",
+    sa.Column("topic_id", Int64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("producer", Text, primary_key=True),
+    sa.Column("sequence", Int64, primary_key=True, autoincrement=False),
+    _col("answer", Json()),
+    _col("created_at", UtcTime),
+    sa.Index("ix_producer_batches_created_at", "created_at"),
+)
+
+# How far streams have planned to read: a stream that limits its batches resumes from here (pipeline/log_source.py).
+stream_plans = _table(
+    "stream_plans",
+    sa.Column(
+        "group_key", Int64, _ref("consumer_groups.group_key", cascade=True), primary_key=True, autoincrement=False
+    ),
+    sa.Column("topic_id", Int64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    _col("offsets", Json(dict[str, int])),
+    _col("updated_at", UtcTime),
+    sa.Index("ix_stream_plans_topic_id", "topic_id"),
 )
 
 # Written by triggers only (feed.py). On PostgreSQL it has a column more: xid, the writing transaction's id.

@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from lakeward.errors import DatabaseError, RegistryOutdated, RegistryTooNew, RegistryUnavailable
-from lakeward.store import feed, info, migrate, schema
+from lakeward.store import info, migrate, schema, triggers
 from lakeward.store.database import Database
 from tests.contract.store import catalogs, processes, rows
 
@@ -34,7 +34,7 @@ def test_the_history_makes_what_the_schema_says(empty: Database) -> None:
     with empty.read() as connection:
         made = catalogs.describe(connection)
     with empty.transaction() as connection:
-        feed.remove(connection)
+        triggers.remove(connection)
         _drop_all(connection)
         schema.metadata.create_all(connection)
         said = catalogs.describe(connection)
@@ -168,7 +168,7 @@ def test_a_registry_of_every_revision_comes_to_head_with_its_rows(empty: Databas
         for old, new in zip(found, after[table], strict=True):
             assert old.items() <= new.items(), table
     with empty.transaction() as connection:
-        feed.remove(connection)
+        triggers.remove(connection)
         _drop_all(connection)
         schema.metadata.create_all(connection)
         assert made == catalogs.describe(connection)

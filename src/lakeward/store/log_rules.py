@@ -1,0 +1,67 @@
+"""The rules of the topic log that no constraint can say, as triggers: SQL typed by hand keeps them too.
+
+Segments of a partition neither overlap nor leave holes, and never move; a partition's offsets only advance.
+"""
+
+from __future__ import annotations
+
+PREFIX = "log_"  # of every trigger and function made here
+
+# What is wrong with a new segment, as SQL that is true then, and what is said of it.
+_SAME = "topic_id = NEW.topic_id AND partition_id = NEW.partition_id"
+_EXPECTED = (
+    f"coalesce((SELECT end_offset + 1 FROM segments WHERE {_SAME} AND base_offset < NEW.base_offset "
+    "ORDER BY base_offset DESC LIMIT 1), "
+    f"(SELECT min(base_offset) FROM segments WHERE {_SAME}), "
+    f"(SELECT log_start_offset FROM partitions WHERE {_SAME}), NEW.base_offset)"
+)
+_NEXT = (
+    f"(SELECT base_offset FROM segments WHERE {_SAME} AND base_offset >= NEW.base_offset ORDER BY base_offset LIMIT 1)"
+)
+SEGMENT_RULES = {
+    f"NEW.base_offset <> {_EXPECTED}": "a segment begins where the one before it ends: no hole and no overlap",
+    f"{_NEXT} IS NOT NULL AND {_NEXT} <> NEW.end_offset + 1": "a segment ends where the next one begins",
+}
+ADVANCE = "NEW.high_watermark < OLD.high_watermark OR NEW.log_start_offset < OLD.log_start_offset"
+ADVANCE_MESSAGE = "the offsets of a partition only advance"
+FIXED = ("topic_id", "partition_id", "base_offset", "end_offset")
+FIXED_MESSAGE = "a segment keeps its place for life; delete it and insert another"
+
+
+def statements(dialect_name: str) -> list[str]:
+    """The statements that make the triggers on 'sqlite' or 'postgresql'."""
+    changes_place = " OR ".join(f"NEW.{column} <> OLD.{column}" for column in FIXED)
+    rules = [
+        ("segment_order", "BEFORE INSERT ON segments", "", SEGMENT_RULES),
+        ("segment_fixed", f"BEFORE UPDATE OF {', '.join(FIXED)} ON segments", changes_place, {"true": FIXED_MESSAGE}),
+        (
+            "advance",
+            "BEFORE UPDATE OF high_watermark, log_start_offset ON partitions",
+            ADVANCE,
+            {"true": ADVANCE_MESSAGE},
+        ),
+    ]
+    make = _sqlite if dialect_name == "sqlite" else _postgresql
+    return [statement for rule in rules for statement in make(*rule)]
+
+
+def _sqlite(name: str, event: str, when: str, rules: dict[str, str]) -> list[str]:
+    condition = f"WHEN {when} " if when else ""
+    body = " ".join(f"SELECT RAISE(ABORT, '{message}') WHERE {wrong};" for wrong, message in rules.items())
+    return [f"CREATE TRIGGER {PREFIX}{name} {event} FOR EACH ROW {condition}BEGIN {body} END"]
+
+
+def _postgresql(name: str, event: str, when: str, rules: dict[str, str]) -> list[str]:
+    condition = f"WHEN ({when}) " if when else ""
+    body = "\n".join(
+        f"  IF {wrong} THEN RAISE EXCEPTION USING ERRCODE = 'integrity_constraint_violation', MESSAGE = '{message}'; END IF;"
+        for wrong, message in rules.items()
+    )
+    return [
+        f"""CREATE FUNCTION {PREFIX}{name}() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+{body}
+  RETURN NEW;
+END $$""",
+        f"CREATE TRIGGER {PREFIX}{name} {event} FOR EACH ROW {condition}EXECUTE FUNCTION {PREFIX}{name}()",
+    ]
