@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lakeward.lake import Lake, StorageManager, connect
+    from lakeward.lake import Lake, MetadataStore, StorageManager, connect
     from lakeward.model.files import AppendResult, Batch, FileInfo
     from lakeward.model.tables import Snapshot, Table
+    from lakeward.model.topics import ConsumerOffset, Partition, SegmentInfo, Topic, TopicConfig
 
-__all__ = ["AppendResult", "Batch", "FileInfo", "Lake", "Snapshot", "StorageManager", "Table", "__version__", "connect"]
+__all__ = [
+    "AppendResult", "Batch", "ConsumerOffset", "FileInfo", "Lake", "MetadataStore", "Partition", "SegmentInfo", "Snapshot",
+    "StorageManager", "Table", "Topic", "TopicConfig", "__version__", "connect",
+]  # fmt: skip
 
 _HOMES = {
-    "AppendResult": "lakeward.model.files",
-    "Batch": "lakeward.model.files",
-    "FileInfo": "lakeward.model.files",
-    "Lake": "lakeward.lake",
-    "Snapshot": "lakeward.model.tables",
-    "StorageManager": "lakeward.lake",
-    "Table": "lakeward.model.tables",
-    "connect": "lakeward.lake",
+    **dict.fromkeys(("AppendResult", "Batch", "FileInfo"), "lakeward.model.files"),
+    **dict.fromkeys(("Lake", "MetadataStore", "StorageManager", "connect"), "lakeward.lake"),
+    **dict.fromkeys(("Snapshot", "Table"), "lakeward.model.tables"),
+    **dict.fromkeys(("ConsumerOffset", "Partition", "SegmentInfo", "Topic", "TopicConfig"), "lakeward.model.topics"),
 }
 
 

@@ -91,6 +91,38 @@ class TableAlreadyExists(LakewardError):
     status = 409
 
 
+class TopicNotFound(LakewardError):
+    code = "topic_not_found"
+    status = 404
+
+
+class TopicAlreadyExists(LakewardError):
+    code = "topic_already_exists"
+    status = 409
+
+
+class PartitionNotFound(LakewardError):
+    code = "partition_not_found"
+    status = 404
+
+
+class ConsumerGroupNotFound(LakewardError):
+    code = "consumer_group_not_found"
+    status = 404
+
+
+class InvalidOffset(InvalidInput):
+    """An offset, or a segment's place, that a partition cannot have: segments neither overlap nor leave holes."""
+
+    code = "invalid_offset"
+
+
+class DataLoss(LakewardError):
+    """Records that were asked for are gone: retention has deleted them, or a segment's file is missing or cut short."""
+
+    code = "data_loss"
+
+
 class PartitionMetadataNotFound(LakewardError):
     """No footer is stored for a path: an error, never an empty answer."""
 

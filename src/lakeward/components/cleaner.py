@@ -1,4 +1,4 @@
-"""The clean-up: quarantine that is over, temporary files, and tables that were dropped long enough ago."""
+"""The clean-up: quarantine that is over, temporary files, and tables and topics that are gone long enough."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import structlog
 from lakeward.components import recovery
 from lakeward.errors import LakewardError, StorageError
 from lakeward.model.tables import Table
+from lakeward.model.topics import Topic
 from lakeward.registry import Registry, retirement
-from lakeward.store import dialect, footers, intents, retired, tables
+from lakeward.store import dialect, footers, intents, retired, tables, topics
 
 log = structlog.get_logger()
 
@@ -22,6 +23,7 @@ class CleanResult(msgspec.Struct, frozen=True):
     bytes: int = 0
     temporary: int = 0  # objects of writes that were given up
     tables: int = 0  # dropped ones that are gone for good
+    topics: int = 0  # the same of deleted topics
     failed: list[str] = []  # locations that could not be deleted; the next clean-up tries again
 
 
@@ -32,19 +34,24 @@ def clean(registry: Registry) -> CleanResult:
     """
     swept = recovery.recover(registry)
     ended = retirement.end_quarantine(registry)
-    gone, failed = 0, [*swept.failed, *ended.failed]
-    for table in _dropped(registry):
+    gone, topics_gone, failed = 0, 0, [*swept.failed, *ended.failed]
+    going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
+    for each in going:
         try:
-            gone += _forget(registry, table)
+            if isinstance(each, Topic):
+                topics_gone += _forget_topic(registry, each)
+            else:
+                gone += _forget(registry, each)
         except LakewardError as error:
-            log.warning("table_not_deleted", location=table.location, error=str(error), code=error.code)
-            failed.append(table.location)
+            log.warning("folder_not_deleted", location=each.location, error=str(error), code=error.code)
+            failed.append(each.location)
     return CleanResult(
         files=ended.files,
         footers=ended.footers,
         bytes=ended.bytes,
         temporary=swept.objects,
         tables=gone,
+        topics=topics_gone,
         failed=failed,
     )
 
@@ -56,6 +63,25 @@ def purge(registry: Registry, table: Table) -> None:
         _forget(registry, table)
     except StorageError as error:
         log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
+
+
+def _forget_topic(registry: Registry, topic: Topic) -> bool:
+    """End a deleted topic whose segments' files are gone, as `_forget` does a table."""
+    with registry.database.read() as connection:
+        if retired.any_of_topic(connection, topic.topic_id):
+            return False
+    prefix = topic.location + "/"
+    registry.engine(prefix).delete_prefix(prefix)
+    with registry.database.transaction() as connection:
+        if intents.any_of_topic(connection, topic.topic_id):
+            return False
+        topics.delete(connection, topic.topic_id)
+    return True
+
+
+def _deleted(registry: Registry) -> list[Topic]:
+    with registry.database.read() as connection:
+        return topics.deleted(connection, registry.below, dialect.now(connection))
 
 
 def _dropped(registry: Registry) -> list[Table]:

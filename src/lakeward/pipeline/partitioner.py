@@ -55,7 +55,9 @@ def murmur2(keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     return hashes
 
 
-def _word(data: np.ndarray[tuple[int], np.dtype[np.uint8]], at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+def _word(
+    data: np.ndarray[tuple[int], np.dtype[np.uint8]], at: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     """Four bytes from each position, little end first."""
     word = data[at].astype(np.uint32)
     for byte in (1, 2, 3):

@@ -80,8 +80,10 @@ class Registry:
         self.close()
 
 
-def open_registry(settings: Settings, *, upgrade: bool = False) -> Registry:
+def open_registry(settings: Settings, *, upgrade: bool = False, touch_warehouse: bool = True) -> Registry:
     """Open the registry that the settings name; a new one is created, with its warehouse.
+
+    Without `touch_warehouse` the warehouse's storage is not looked at, and its location is what the registry says.
 
     Raises:
         RegistryOutdated: it is older than this code and `upgrade` is false.
@@ -92,7 +94,7 @@ def open_registry(settings: Settings, *, upgrade: bool = False) -> Registry:
     database = Database(registry_url(settings.registry), durable=settings.durable)
     try:
         migrate.open_checked(database, upgrade)
-        return Registry(database, settings, _warehouse(database, settings))
+        return Registry(database, settings, _warehouse(database, settings, touch_warehouse))
     except BaseException:
         database.close()
         raise
@@ -115,19 +117,20 @@ def _engine(location: str, settings: Settings, table_config: Mapping[str, Any] |
     return engine_for(location, {**config, **(table_config or {})})
 
 
-def _warehouse(database: Database, settings: Settings) -> Warehouse:
+def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse:
     location = warehouse_location(settings.warehouse)
     name = settings.warehouse_name
     with database.read() as connection:
         found = warehouses.by_name(connection, name)
     if found is None:
-        _engine(location, settings).check_writable(location)
+        if touch:
+            _engine(location, settings).check_writable(location)
         with database.transaction() as connection:
             with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():  # another may be quicker
                 warehouses.insert(connection, str(uuid.uuid4()), name, location, dialect.now(connection))
             found = warehouses.by_name(connection, name)
     assert found is not None
-    if found.location != location:
+    if touch and found.location != location:
         raise InvalidSetting(
             f"warehouse {name!r} of this registry is at {found.location}, not at {location}; "
             "open it with that location, or give the other one a warehouse_name of its own"

@@ -8,40 +8,52 @@ from datetime import timedelta
 import sqlalchemy as sa
 import structlog
 
-from lakeward.errors import LakewardError, TableNotFound
+from lakeward.errors import LakewardError, TableNotFound, TopicNotFound
 from lakeward.model.files import Intent
 from lakeward.model.tables import Table
+from lakeward.model.topics import Topic
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import flush_prefix, write_prefix
-from lakeward.store import dialect, intents, tables
+from lakeward.store import dialect, intents, tables, topics
 
 log = structlog.get_logger()
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 
 
-def open_intent(registry: Registry, table: Table, kind: str = "write") -> Intent:
-    """Declare a write ('write': data files, 'flush': metadata) of a table.
+def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write") -> Intent:
+    """Declare a write ('write': data files or segments, 'flush': metadata) of a table or a topic.
 
     Raises:
         TableNotFound: the table has been dropped.
+        TopicNotFound: the topic has been deleted.
     """
     intent_id = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        if tables.live_version(connection, table.table_id) is None:
-            raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
+        _check_lives(connection, whose)
         intent = Intent(
             intent_id=intent_id,
-            table_id=table.table_id,
+            table_id=whose.table_id if isinstance(whose, Table) else None,
             kind=kind,
-            prefix=_PREFIXES[kind](table.location, intent_id),
+            prefix=_PREFIXES[kind](whose.location, intent_id),
             owner=registry.owner,
             lease_until=now + timedelta(seconds=registry.settings.lease_seconds),
+            topic_id=whose.topic_id if isinstance(whose, Topic) else None,
         )
         intents.insert(connection, intent, now)
     registry.keep(intent_id)
     return intent
+
+
+def _check_lives(connection: sa.Connection, whose: Table | Topic) -> None:
+    if isinstance(whose, Table):
+        if tables.live_version(connection, whose.table_id) is None:
+            raise TableNotFound(f"Table does not exist: {whose.identifier} (it was dropped)")
+        return
+    found = topics.by_id(connection, whose.topic_id)
+    if found is None or found.deleted_at is not None:
+        raise TopicNotFound(f"Topic does not exist: {whose.name} (it was deleted)")
 
 
 def abort(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> None:

@@ -64,6 +64,11 @@ def table_location(warehouse: str, namespace: tuple[str, ...], name: str, table_
     return f"{warehouse.rstrip('/')}/{levels}/{slug(name)}-{_uuid8(table_uuid)}"
 
 
+def topic_location(warehouse: str, name: str, topic_uuid: str) -> str:
+    """The folder of a topic, fixed when it is made."""
+    return f"{warehouse.rstrip('/')}/topics/{slug(name)}-{_uuid8(topic_uuid)}"
+
+
 def write_prefix(table_location: str, intent_id: str) -> str:
     """The folder of one declared write, ending in '/'."""
     return f"{table_location}/data/{_intent(intent_id)}/"

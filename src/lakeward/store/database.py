@@ -19,6 +19,7 @@ from psycopg.types.string import TextLoader
 
 from lakeward.config import without_password
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+from lakeward.store.lookups import Lookups
 
 BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
 CONNECT_TIMEOUT_S = 10  # PostgreSQL
@@ -35,7 +36,8 @@ class Database:
     (SQLite keeps its locks in the memory of the process too: a child forked inside a transaction waits for it for ever.
     Where that may happen, start processes by 'spawn' or 'forkserver'.)
 
-    `transaction()` writes, `read()` reads one consistent view; both yield a connection that is closed at the end.
+    `transaction()` writes, `read()` reads one consistent view; both yield a connection that is closed at the end. `lookups`
+    finds single rows in microseconds.
     """
 
     def __init__(self, url: str, *, durable: bool = True) -> None:
@@ -57,6 +59,7 @@ class Database:
                 self._gate = _gate_for(self.url.database)
         else:
             self.engine = _postgresql_engine(self.url)
+        self.lookups = Lookups(self)
         _databases.add(self)
 
     def __repr__(self) -> str:
@@ -98,6 +101,7 @@ class Database:
                 yield connection
 
     def close(self) -> None:
+        self.lookups.close()
         self.engine.dispose()
 
 
@@ -260,6 +264,7 @@ def _after_fork_in_child() -> None:
     for database in _databases:
         _inherited.append(database.engine.pool)
         database.engine.dispose(close=False)
+        database.lookups.forget()
         if database._gate is not None:
             database._gate = _gate_for(str(database.url.database))
 

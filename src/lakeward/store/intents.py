@@ -63,6 +63,11 @@ def recover_of_table(connection: sa.Connection, table_id: int, now: datetime, sw
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
 
 
+def recover_of_topic(connection: sa.Connection, topic_id: int, now: datetime, sweep_after: datetime) -> int:
+    change = pending_writes.update().where(_c.topic_id == topic_id, _OPEN)
+    return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
+
+
 def to_sweep(connection: sa.Connection, below: str, now: datetime) -> list[Intent]:
     """Recovered intents below a location whose prefix is due for its last sweep."""
     query = _SELECT.where(_c.sweep_after <= now, begins(_c.prefix, below)).order_by(_c.sweep_after)
@@ -71,6 +76,10 @@ def to_sweep(connection: sa.Connection, below: str, now: datetime) -> list[Inten
 
 def any_of_table(connection: sa.Connection, table_id: int) -> bool:
     return connection.execute(sa.select(_c.intent_id).where(_c.table_id == table_id).limit(1)).first() is not None
+
+
+def any_of_topic(connection: sa.Connection, topic_id: int) -> bool:
+    return connection.execute(sa.select(_c.intent_id).where(_c.topic_id == topic_id).limit(1)).first() is not None
 
 
 def sweep_at(connection: sa.Connection, intent_id: str, time: datetime) -> None:

@@ -12,7 +12,6 @@ _SAME = "topic_id = NEW.topic_id AND partition_id = NEW.partition_id"
 _EXPECTED = (
     f"coalesce((SELECT end_offset + 1 FROM segments WHERE {_SAME} AND base_offset < NEW.base_offset "
     "ORDER BY base_offset DESC LIMIT 1), "
-    f"(SELECT min(base_offset) FROM segments WHERE {_SAME}), "
     f"(SELECT log_start_offset FROM partitions WHERE {_SAME}), NEW.base_offset)"
 )
 _NEXT = (

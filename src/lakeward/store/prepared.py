@@ -22,7 +22,7 @@ class Prepared:
 
     def __init__(self, statement: Any) -> None:
         self._statement = statement
-        self._ready: dict[tuple[str, ...], _Ready] = {}
+        self._ready: dict[tuple[str, ...], Ready] = {}
 
     def run(self, connection: sa.Connection, row: Row) -> int:
         """Execute with one row of parameters; how many rows of the table it was about."""
@@ -48,34 +48,46 @@ class Prepared:
         found = ready.execute(connection, ready.values(parameters)).fetchone()
         return None if found is None else ready.record(found)
 
-    def _for(self, connection: sa.Connection, parameters: Row) -> _Ready | None:
+    def _for(self, connection: sa.Connection, parameters: Row) -> Ready | None:
         if connection.dialect.name != "sqlite" or connection.dispatch.before_cursor_execute:
             return None
-        names = tuple(parameters)
-        ready = self._ready.get(names)
-        if ready is None:
-            ready = self._ready[names] = _Ready(self._statement, names, connection.dialect)
-        return ready
+        return self.ready(connection.dialect, parameters)
+
+    def ready(self, dialect: sa.Dialect, parameters: Row) -> Ready:
+        """The statement as the dialect's driver takes it, for parameters of these names."""
+        key = (dialect.name, *parameters)
+        found = self._ready.get(key)
+        if found is None:
+            found = self._ready[key] = Ready(self._statement, tuple(parameters), dialect)
+        return found
 
 
-class _Ready:
-    """A statement as SQLite's driver takes it."""
+class Ready:
+    """A statement as a driver takes it: SQLite's with values in order, PostgreSQL's with values by name."""
 
     def __init__(self, statement: Any, names: tuple[str, ...], dialect: sa.Dialect) -> None:
         is_insert = isinstance(statement, sa.Insert)
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names) if is_insert else None)
-        self._text = str(compiled)
+        self.text = str(compiled)
         self._values: list[tuple[str, _Conversion]] = [
             (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in compiled.positiontup
+            for name in compiled.positiontup or compiled.binds
         ]
+        # What the statement brings itself, such as a limit.
+        self._constants: Row = {name: value for name, value in compiled.params.items() if name not in names}
         selected = statement.selected_columns if isinstance(statement, sa.Select) else ()
         self._columns: list[tuple[str, _Conversion]] = [
             (column.name, column.type.dialect_impl(dialect).result_processor(dialect, None)) for column in selected
         ]
 
     def values(self, row: Row) -> tuple[Any, ...]:
+        if self._constants:
+            row = {**row, **self._constants}
         return tuple([row[name] if convert is None else convert(row[name]) for name, convert in self._values])
+
+    def named(self, row: Row) -> dict[str, Any]:
+        row = {**row, **self._constants}
+        return {name: row[name] if convert is None else convert(row[name]) for name, convert in self._values}
 
     def record(self, found: Sequence[Any]) -> Row:
         pairs = zip(self._columns, found, strict=True)
@@ -83,19 +95,19 @@ class _Ready:
 
     def execute(self, connection: sa.Connection, values: tuple[Any, ...]) -> sqlite3.Cursor:
         try:
-            return _driver(connection).execute(self._text, values)
+            return _driver(connection).execute(self.text, values)
         except sqlite3.Error as error:
             raise self._wrapped(error, values) from error
 
     def execute_many(self, connection: sa.Connection, rows: list[tuple[Any, ...]]) -> None:
         try:
-            _driver(connection).executemany(self._text, rows)
+            _driver(connection).executemany(self.text, rows)
         except sqlite3.Error as error:
             raise self._wrapped(error, rows) from error
 
     def _wrapped(self, error: sqlite3.Error, parameters: Any) -> BaseException:
         """The error that SQLAlchemy makes of a driver's."""
-        return sa.exc.DBAPIError.instance(self._text, parameters, error, sqlite3.Error)
+        return sa.exc.DBAPIError.instance(self.text, parameters, error, sqlite3.Error)
 
 
 def _driver(connection: sa.Connection) -> sqlite3.Connection:

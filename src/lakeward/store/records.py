@@ -9,11 +9,11 @@ import sqlalchemy as sa
 T = TypeVar("T")
 
 
-def record(kind: type[T], row: sa.Row[Any] | None) -> T | None:
+def record(kind: type[T], row: sa.Row[*tuple[Any, ...]] | None) -> T | None:
     return None if row is None else kind(**row._mapping)
 
 
-def records(kind: type[T], rows: sa.Result[Any]) -> list[T]:
+def records(kind: type[T], rows: sa.Result[*tuple[Any, ...]]) -> list[T]:
     names = tuple(rows.keys())
     return [kind(**dict(zip(names, row, strict=True))) for row in rows]
 

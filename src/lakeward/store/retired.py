@@ -48,6 +48,10 @@ def any_of_table(connection: sa.Connection, table_id: int) -> bool:
     return connection.execute(sa.select(_c.retired_id).where(_c.table_id == table_id).limit(1)).first() is not None
 
 
+def any_of_topic(connection: sa.Connection, topic_id: int) -> bool:
+    return connection.execute(sa.select(_c.retired_id).where(_c.topic_id == topic_id).limit(1)).first() is not None
+
+
 def reachable() -> sa.ColumnElement[bool]:
     """A retained snapshot lists the file: one from the snapshot that added it on, and before the one that removed it."""
     s = table_snapshots.c

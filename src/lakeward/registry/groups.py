@@ -1,0 +1,168 @@
+"""Consumer groups: how far each has read. A committed offset is the next one to read; it goes with its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from lakeward.errors import ConsumerGroupNotFound, InvalidName, InvalidOffset
+from lakeward.model.topics import MAX_OFFSET, ConsumerOffset, PartitionLag, Topic
+from lakeward.registry import topics
+from lakeward.registry.handle import Registry
+from lakeward.store import dialect, groups, partitions
+
+MAX_GROUP_LENGTH = 255
+
+
+def _check_name(group_id: str) -> None:
+    if not isinstance(group_id, str) or not 0 < len(group_id) <= MAX_GROUP_LENGTH or "\0" in group_id:
+        raise InvalidName(
+            f"group {str(group_id)[:80]!r} is not allowed: give a text of 1 to {MAX_GROUP_LENGTH} characters"
+        )
+
+
+def ensure(registry: Registry, group_id: str) -> None:
+    """Make a group; one that exists stays as it is. Raises InvalidName."""
+    with registry.database.transaction() as connection:
+        ensure_in(connection, registry, group_id, dialect.now(connection))
+
+
+def ensure_in(connection: sa.Connection, registry: Registry, group_id: str, now: datetime) -> int:
+    _check_name(group_id)
+    found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+    if found is None:
+        groups.insert(connection, registry.warehouse.warehouse_id, group_id, now)
+        found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+    assert found is not None
+    return found
+
+
+def list_groups(registry: Registry) -> list[str]:
+    """By name."""
+    with registry.database.read() as connection:
+        return groups.page(connection, registry.warehouse.warehouse_id)
+
+
+def delete(registry: Registry, group_id: str) -> None:
+    """Raises ConsumerGroupNotFound."""
+    with registry.database.transaction() as connection:
+        groups.delete(connection, load_key(connection, registry, group_id))
+
+
+def load_key(connection: sa.Connection, registry: Registry, group_id: str) -> int:
+    """Raises ConsumerGroupNotFound."""
+    found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+    if found is None:
+        raise ConsumerGroupNotFound(f"no group {group_id!r}; `lakeward groups list` shows those there are")
+    return found
+
+
+# Committing ---------------------------------------------------------------------------------------------------------------
+def commit(registry: Registry, group_id: str, offsets: Iterable[ConsumerOffset], *, strict: bool = False) -> None:
+    """Commit offsets, of one partition or many, in one transaction; the group is made if it is new.
+
+    Any offset from 0 on is accepted, as in Kafka, a lower one than before too; with `strict` none past the high watermark.
+
+    Raises:
+        TopicNotFound, PartitionNotFound, InvalidName.
+        InvalidOffset: a negative one, or with `strict` one past the high watermark.
+    """
+    with registry.database.transaction() as connection:
+        by_topic: dict[str, dict[int, ConsumerOffset]] = {}
+        for each in offsets:
+            by_topic.setdefault(each.topic, {})[each.partition_id] = each
+        now = dialect.now(connection)
+        for name, chosen in sorted(by_topic.items()):
+            topic = topics.load_in(connection, registry, name)
+            commit_in(connection, registry, group_id, topic, chosen.values(), now, strict=strict)
+
+
+def commit_in(
+    connection: sa.Connection,
+    registry: Registry,
+    group_id: str,
+    topic: Topic,
+    offsets: Iterable[ConsumerOffset],
+    now: datetime,
+    *,
+    strict: bool = False,
+) -> None:
+    """As `commit`, of one topic, in the caller's transaction: with what was made of the records, say."""
+    chosen = list(offsets)
+    _check_offsets(connection, topic, chosen, strict)
+    key = ensure_in(connection, registry, group_id, now)
+    rows = [
+        {
+            "group_key": key,
+            "topic_id": topic.topic_id,
+            "partition_id": each.partition_id,
+            "committed_offset": each.committed_offset,
+            "metadata": each.metadata,
+            "committed_at": now,
+        }
+        for each in sorted(chosen, key=lambda each: each.partition_id)
+    ]
+    if rows:
+        groups.set_offsets(connection, rows)
+
+
+def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[ConsumerOffset], strict: bool) -> None:
+    known = topics.shared_partitions(connection, topic, [each.partition_id for each in offsets])
+    for each in offsets:
+        where = f"offset {each.committed_offset} of {topic.name}, partition {each.partition_id}"
+        if not 0 <= each.committed_offset <= MAX_OFFSET + 1:
+            raise InvalidOffset(f"{where}, cannot be committed: offsets are from 0 to {MAX_OFFSET}")
+        mark = known[each.partition_id].high_watermark
+        if strict and each.committed_offset > mark:
+            raise InvalidOffset(f"{where}, is past the high watermark {mark}")
+
+
+# Looking ------------------------------------------------------------------------------------------------------------------
+def committed(registry: Registry, group_id: str, name: str, partition_id: int) -> int | None:
+    """The next offset to read; none if the group has committed none there."""
+    parameters = {
+        "warehouse_id": registry.warehouse.warehouse_id,
+        "group_id": group_id,
+        "name": name,
+        "partition_id": partition_id,
+    }
+    found = groups.from_row(registry.database.lookups.one(groups.COMMITTED, parameters))
+    return None if found is None else found.committed_offset
+
+
+def offsets(registry: Registry, group_id: str, name: str | None = None) -> list[ConsumerOffset]:
+    """All that a group has committed (in one topic), by topic and partition; empty for an unknown group.
+
+    Raises TopicNotFound.
+    """
+    with registry.database.read() as connection:
+        topic_id = None if name is None else topics.load_in(connection, registry, name).topic_id
+        key = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+        return [] if key is None else groups.offsets(connection, key, topic_id)
+
+
+def lag(registry: Registry, group_id: str) -> list[PartitionLag]:
+    """How far a group is behind, in every partition of the topics in which it has committed something.
+
+    A partition without a committed offset counts from the start of its log. Raises ConsumerGroupNotFound.
+    """
+    with registry.database.read() as connection:
+        done: dict[str, dict[int, int]] = {}
+        for each in groups.offsets(connection, load_key(connection, registry, group_id)):
+            done.setdefault(each.topic, {})[each.partition_id] = each.committed_offset
+        found: list[PartitionLag] = []
+        for name, committed_offsets in done.items():
+            topic = topics.load_in(connection, registry, name)
+            for partition in partitions.of_topic(connection, topic.topic_id):
+                at = committed_offsets.get(partition.partition_id, partition.log_start_offset)
+                behind = max(0, partition.high_watermark - max(at, partition.log_start_offset))
+                found.append(PartitionLag(name, partition.partition_id, at, partition.high_watermark, behind))
+        return found
+
+
+def reset(registry: Registry, group_id: str, name: str, offsets_by_partition: Mapping[int, int]) -> None:
+    """Set a group's offsets in a topic. Raises as `commit` does."""
+    chosen = [ConsumerOffset(group_id, name, number, at) for number, at in offsets_by_partition.items()]
+    commit(registry, group_id, chosen)

@@ -1,0 +1,234 @@
+"""Segments of partitions: they neither overlap nor leave holes, and the high watermark moves with them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.errors import InvalidInput, InvalidOffset, PartitionNotFound
+from lakeward.model.topics import MAX_OFFSET, Partition, SegmentInfo, Topic
+from lakeward.registry import topics
+from lakeward.registry.handle import Registry
+from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
+from lakeward.store import dialect, partitions, segments
+
+PAGE = 1_000
+
+
+# Adding -------------------------------------------------------------------------------------------------------------------
+def add(registry: Registry, infos: Sequence[SegmentInfo]) -> int:
+    """Register segments, of one topic or several, in one transaction; how many were. All of them, or none.
+
+    Those of a partition are given in the order of their offsets.
+
+    Raises:
+        TopicNotFound, PartitionNotFound.
+        InvalidOffset: an overlap, a hole, or offsets and count that do not fit each other.
+        InvalidInput: a segment without a place, or with a negative size.
+    """
+    by_topic: dict[str, list[SegmentInfo]] = defaultdict(list)
+    for info in infos:
+        _check(info)
+        by_topic[info.topic].append(info)
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        found = [topics.load_in(connection, registry, name) for name in by_topic]
+        for topic in sorted(found, key=lambda each: each.topic_id):  # two writers take locks in one order
+            add_in(connection, topic, by_topic[topic.name], now)
+    return len(infos)
+
+
+def add_in(
+    connection: sa.Connection,
+    topic: Topic,
+    infos: Sequence[SegmentInfo],
+    now: datetime,
+    intent_id: str | None = None,
+) -> None:
+    """As `add`, of one topic, in the caller's transaction."""
+    by_partition: dict[int, list[SegmentInfo]] = defaultdict(list)
+    for info in infos:
+        by_partition[info.partition_id].append(info)
+    for number, partition in topics.locked_partitions(connection, topic, by_partition).items():
+        expected = next_base(connection, topic, partition)
+        for info in by_partition[number]:
+            if info.base_offset != expected:
+                raise _misplaced(connection, topic, info, expected)
+            expected = info.end_offset + 1
+        rows = [_row(topic, info, now, intent_id) for info in by_partition[number]]
+        segments.insert(connection, rows)
+        partitions.raise_watermark(connection, topic.topic_id, number, expected)
+
+
+def next_base(connection: sa.Connection, topic: Topic, partition: Partition) -> int:
+    """Where the next segment of a locked partition begins."""
+    last = segments.last_end(connection, topic.topic_id, partition.partition_id)
+    return partition.log_start_offset if last is None else last + 1
+
+
+def _misplaced(connection: sa.Connection, topic: Topic, info: SegmentInfo, expected: int) -> InvalidOffset:
+    where = f"segment {info.base_offset} to {info.end_offset} of {topic.name}, partition {info.partition_id}"
+    if info.base_offset > expected:
+        return InvalidOffset(f"{where} leaves a hole: the next segment begins at {expected}; add what is between first")
+    return InvalidOffset(f"{where} overlaps what is there: the next segment begins at {expected}")
+
+
+def _check(info: SegmentInfo) -> None:
+    """What can be said of a segment without its neighbours."""
+    where = f"segment {info.base_offset} to {info.end_offset} of {info.topic}, partition {info.partition_id}"
+    if info.base_offset < 0 or info.end_offset > MAX_OFFSET:
+        raise InvalidOffset(f"{where}: offsets are from 0 to {MAX_OFFSET}")
+    if info.end_offset < info.base_offset:
+        raise InvalidOffset(f"{where} ends before it begins")
+    if info.record_count != info.end_offset - info.base_offset + 1:
+        raise InvalidOffset(
+            f"{where} holds {info.end_offset - info.base_offset + 1} offsets, and record_count says {info.record_count}"
+        )
+    if info.size_bytes < 0:
+        raise InvalidInput(f"{where} has size_bytes {info.size_bytes}; it is 0 or more")
+    if (info.s3_bucket is None) != (info.s3_key is None):
+        raise InvalidInput(f"{where} has only one of s3_bucket and s3_key; give both, or a location")
+    if info.s3_bucket is None and not info.location.startswith((LOCAL_SCHEME, S3_SCHEME)):
+        raise InvalidInput(
+            f"{where} has the location {info.location!r}; give s3_bucket and s3_key, or a location file:///... or s3://..."
+        )
+
+
+def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) -> dict[str, Any]:
+    return {
+        "topic_id": topic.topic_id,
+        "partition_id": info.partition_id,
+        "base_offset": info.base_offset,
+        "end_offset": info.end_offset,
+        "record_count": info.record_count,
+        "size_bytes": info.size_bytes,
+        "s3_bucket": info.s3_bucket,
+        "s3_key": info.s3_key,
+        "location": f"{S3_SCHEME}{info.s3_bucket}/{info.s3_key}" if info.s3_bucket is not None else info.location,
+        "first_timestamp": info.first_timestamp,
+        "last_timestamp": info.last_timestamp,
+        "intent_id": intent_id,
+        "created_at": now,
+    }
+
+
+def raise_watermark(registry: Registry, name: str, partition_id: int, offset: int) -> Partition:
+    """Raise the high watermark; where it stands there already, nothing changes.
+
+    Raises:
+        TopicNotFound, PartitionNotFound.
+        InvalidOffset: it would go back.
+    """
+    if not 0 <= offset <= MAX_OFFSET + 1:
+        raise InvalidOffset(
+            f"high watermark {offset} of {name}, partition {partition_id}: offsets are from 0 to {MAX_OFFSET}"
+        )
+    with registry.database.transaction() as connection:
+        topic = topics.load_in(connection, registry, name)
+        stands = topics.locked_partitions(connection, topic, [partition_id])[partition_id].high_watermark
+        if offset < stands:
+            raise InvalidOffset(
+                f"the high watermark of {name}, partition {partition_id}, is {stands} and never goes back to {offset}"
+            )
+        partitions.raise_watermark(connection, topic.topic_id, partition_id, offset)
+        changed = partitions.load(connection, topic.topic_id, partition_id)
+    assert changed is not None
+    return changed
+
+
+# Looking ------------------------------------------------------------------------------------------------------------------
+def find(registry: Registry, name: str, partition_id: int, offset: int) -> SegmentInfo | None:
+    """The segment that holds an offset."""
+    parameters = {
+        "warehouse_id": registry.warehouse.warehouse_id,
+        "name": name,
+        "partition_id": partition_id,
+        "offset": offset,
+    }
+    found = segments.from_row(registry.database.lookups.one(segments.AT_OFFSET, parameters))
+    return found if found is not None and found.end_offset >= offset else None
+
+
+def iterate(
+    registry: Registry, name: str, partition_id: int, start: int = 0, end: int | None = None
+) -> Iterator[SegmentInfo]:
+    """Segments that hold offsets from `start` to before `end`, by offset: a thousand at a time, however many there are.
+
+    Raises (when the first one is asked for):
+        TopicNotFound, PartitionNotFound.
+    """
+    topic = topics.load(registry, name)
+    if not 0 <= partition_id < topic.partition_count:
+        raise PartitionNotFound(f"{name} has no partition {partition_id}; it has 0 to {topic.partition_count - 1}")
+    while True:
+        with registry.database.read() as connection:
+            found = segments.page(connection, topic.topic_id, partition_id, start=start, end=end, limit=PAGE)
+        yield from found
+        if len(found) < PAGE:
+            return
+        start = found[-1].end_offset + 1
+
+
+def of_range(
+    connection: sa.Connection, topic: Topic, partition_id: int, start: int, end: int | None = None
+) -> list[SegmentInfo]:
+    return segments.page(connection, topic.topic_id, partition_id, start=start, end=end)
+
+
+# Leaving ------------------------------------------------------------------------------------------------------------------
+def delete_before(registry: Registry, name: str, partition_id: int, offset: int, reason: str = "deleted") -> int:
+    """Delete the segments that end before an offset; how many were. The log then starts after them.
+
+    Files below the topic's own location wait in quarantine; those that were given from outside are left alone.
+
+    Raises TopicNotFound, PartitionNotFound.
+    """
+    with registry.database.transaction() as connection:
+        topic = topics.load_in(connection, registry, name)
+        topics.locked_partitions(connection, topic, [partition_id])
+        return delete_before_in(connection, registry, topic, partition_id, offset, reason)
+
+
+def delete_before_in(
+    connection: sa.Connection, registry: Registry, topic: Topic, partition_id: int, offset: int, reason: str
+) -> int:
+    """As `delete_before`, in the caller's transaction, which has locked the partition."""
+    now = dialect.now(connection)
+    end = segments.end_before(connection, topic.topic_id, partition_id, offset)
+    if end is None:
+        return 0
+    segments.retire(
+        connection,
+        topic.topic_id,
+        topic.location + "/",
+        partition_id=partition_id,
+        before=offset,
+        reason=reason,
+        now=now,
+        expires_at=now + timedelta(seconds=registry.settings.quarantine_seconds),
+    )
+    gone = segments.delete(connection, topic.topic_id, partition_id=partition_id, before=offset)
+    partitions.raise_start(connection, topic.topic_id, partition_id, end + 1)
+    return gone
+
+
+def replace_in(
+    connection: sa.Connection,
+    registry: Registry,
+    topic: Topic,
+    old: Iterable[SegmentInfo],
+    new: SegmentInfo,
+    intent_id: str,
+) -> None:
+    """Put one segment in the place of several that follow each other, in the caller's transaction."""
+    now = dialect.now(connection)
+    ids = [info.id for info in old if info.id is not None]
+    expires_at = now + timedelta(seconds=registry.settings.quarantine_seconds)
+    below = topic.location + "/"
+    segments.retire(connection, topic.topic_id, below, ids=ids, reason="merged", now=now, expires_at=expires_at)
+    segments.delete(connection, topic.topic_id, ids=ids)
+    segments.insert(connection, [_row(topic, new, now, intent_id)])

@@ -1,0 +1,237 @@
+"""Topics: made, found, grown, deleted. What is in them is in `segments`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
+from lakeward.model.tables import Document
+from lakeward.model.topics import Partition, Topic, TopicConfig
+from lakeward.registry.handle import Registry
+from lakeward.registry.secrets import check_no_secrets
+from lakeward.storage.locations import topic_location
+from lakeward.store import dialect, intents, partitions, producers, segments, topics
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+MAX_PARTITIONS = 100_000
+PAGE = 1_000
+
+
+def check_name(name: str) -> str:
+    """Kafka's rule. Raises InvalidName."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidName(
+            f"topic name {str(name)[:300]!r} is not allowed: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+        )
+    return name
+
+
+def _check_count(count: int) -> None:
+    if not isinstance(count, int) or not 0 < count <= MAX_PARTITIONS:
+        raise InvalidInput(f"partition_count {count!r} must be a whole number from 1 to {MAX_PARTITIONS:,}")
+
+
+def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None:
+    if retention_ms is not None and (not isinstance(retention_ms, int) or not 0 <= retention_ms < 1 << 63):
+        raise InvalidInput(
+            f"retention_ms {retention_ms!r} must be milliseconds from 0 on, or None to keep records for ever"
+        )
+    for key, value in config.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")
+    check_no_secrets("config", config)
+
+
+def create(registry: Registry, config: TopicConfig, value_schema: Document | None = None) -> Topic:
+    """Make a topic with its partitions.
+
+    Args:
+        value_schema: an Iceberg struct, field ids given, that declares what values are; bytes without.
+
+    Raises:
+        InvalidName, InvalidInput, TopicAlreadyExists.
+    """
+    name = check_name(config.name)
+    _check_count(config.partition_count)
+    _check_settings(config.retention_ms, config.config)
+    topic_uuid = str(uuid.uuid4())
+    with registry.database.transaction() as connection:
+        values = {
+            "topic_uuid": topic_uuid,
+            "warehouse_id": registry.warehouse.warehouse_id,
+            "name": name,
+            "partition_count": config.partition_count,
+            "retention_ms": config.retention_ms,
+            "config": dict(config.config),
+            "value_schema": value_schema,
+            "location": topic_location(registry.warehouse.location, name, topic_uuid),
+            "created_at": dialect.now(connection),
+        }
+        try:
+            with connection.begin_nested():
+                topic_id = topics.insert(connection, values)
+        except sa.exc.IntegrityError as error:
+            raise TopicAlreadyExists(f"Topic already exists: {name}") from error
+        partitions.insert(connection, topic_id, range(config.partition_count))
+        made = topics.by_id(connection, topic_id)
+    assert made is not None
+    return made
+
+
+def get(registry: Registry, name: str) -> Topic | None:
+    parameters = {"warehouse_id": registry.warehouse.warehouse_id, "name": name}
+    return topics.from_row(registry.database.lookups.one(topics.BY_NAME, parameters))
+
+
+def load(registry: Registry, name: str) -> Topic:
+    """Raises TopicNotFound."""
+    found = get(registry, name)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def load_in(connection: sa.Connection, registry: Registry, name: str) -> Topic:
+    """Raises TopicNotFound."""
+    found = topics.by_name(connection, registry.warehouse.warehouse_id, name)
+    if found is None:
+        raise _unknown(name)
+    return found
+
+
+def _unknown(name: str) -> TopicNotFound:
+    return TopicNotFound(f"Topic does not exist: {name}; `lakeward topics list` shows those there are")
+
+
+def list_topics(registry: Registry) -> list[Topic]:
+    """By name."""
+    return list(_pages(registry))
+
+
+def _pages(registry: Registry) -> Iterator[Topic]:
+    after = ""
+    while True:
+        with registry.database.read() as connection:
+            found = topics.page(connection, registry.warehouse.warehouse_id, after, PAGE)
+        yield from found
+        if len(found) < PAGE:
+            return
+        after = found[-1].name
+
+
+KEEP = -1  # of retention_ms: leave it as it is
+
+
+def update(
+    registry: Registry,
+    name: str,
+    *,
+    partition_count: int | None = None,
+    retention_ms: int | None = KEEP,
+    config: Mapping[str, str | None] | None = None,
+) -> Topic:
+    """Change a topic. `config` is laid over what is there; None for a value removes it.
+
+    Raises:
+        TopicNotFound.
+        InvalidInput: fewer partitions than there are, or a value that is not allowed.
+    """
+    with registry.database.transaction() as connection:
+        topic = _locked(connection, registry, name)
+        count = topic.partition_count if partition_count is None else partition_count
+        _check_count(count)
+        if count < topic.partition_count:
+            raise InvalidInput(
+                f"partition_count {count} is less than the {topic.partition_count} of {name}: partitions hold records, and "
+                "keys their places; make another topic"
+            )
+        laid = {**topic.config, **(config or {})}
+        merged = {key: value for key, value in laid.items() if value is not None}
+        retention = topic.retention_ms if retention_ms == KEEP else retention_ms
+        _check_settings(retention, merged)
+        topics.update(
+            connection,
+            topic.topic_id,
+            {"partition_count": count, "retention_ms": retention, "config": merged},
+        )
+        partitions.insert(connection, topic.topic_id, range(topic.partition_count, count))
+        changed = topics.by_id(connection, topic.topic_id)
+    assert changed is not None
+    return changed
+
+
+def _locked(connection: sa.Connection, registry: Registry, name: str) -> Topic:
+    found = load_in(connection, registry, name)
+    locked = topics.lock(connection, found.topic_id)
+    if locked is None:
+        raise _unknown(name)
+    return locked
+
+
+def delete(registry: Registry, name: str) -> None:
+    """Delete a topic: partitions, segments and committed offsets go now, its files wait in quarantine.
+
+    Raises TopicNotFound.
+    """
+    settings = registry.settings
+    with registry.database.transaction() as connection:
+        topic = _locked(connection, registry, name)
+        now = dialect.now(connection)
+        expires_at = now + timedelta(seconds=settings.quarantine_seconds)
+        segments.retire(
+            connection, topic.topic_id, topic.location + "/", reason="topic deleted", now=now, expires_at=expires_at
+        )
+        sweep_after = now + timedelta(seconds=settings.sweep_after_seconds)
+        intents.recover_of_topic(connection, topic.topic_id, now, sweep_after)
+        producers.delete_of_topic(connection, topic.topic_id)
+        partitions.delete_of_topic(connection, topic.topic_id)
+        topics.update(connection, topic.topic_id, {"deleted_at": now})
+
+
+# Partitions ---------------------------------------------------------------------------------------------------------------
+def get_partition(registry: Registry, name: str, partition_id: int) -> Partition | None:
+    parameters = {"warehouse_id": registry.warehouse.warehouse_id, "name": name, "partition_id": partition_id}
+    return partitions.from_row(registry.database.lookups.one(partitions.BY_NAME, parameters))
+
+
+def list_partitions(registry: Registry, name: str) -> list[Partition]:
+    """By number. Raises TopicNotFound."""
+    with registry.database.read() as connection:
+        return partitions.of_topic(connection, load_in(connection, registry, name).topic_id)
+
+
+def locked_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
+    """Partitions as they are now, locked until the transaction ends.
+
+    Raises:
+        TopicNotFound: the topic was deleted.
+        PartitionNotFound.
+    """
+    wanted = set(numbers)
+    return _complete(connection, topic, wanted, partitions.lock(connection, topic.topic_id, wanted))
+
+
+def _complete(
+    connection: sa.Connection, topic: Topic, wanted: set[int], found: dict[int, Partition]
+) -> dict[int, Partition]:
+    if missing := sorted(wanted - found.keys()):
+        now = topics.by_id(connection, topic.topic_id)
+        if now is None or now.deleted_at is not None:
+            raise TopicNotFound(f"Topic does not exist: {topic.name} (it was deleted)")
+        raise PartitionNotFound(f"{topic.name} has no partition {missing[0]}; it has 0 to {topic.partition_count - 1}")
+    return found
+
+
+def shared_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
+    """Partitions as they are now; on PostgreSQL they are not deleted before the transaction ends, but they may advance.
+
+    Raises:
+        PartitionNotFound.
+    """
+    found = partitions.lock(connection, topic.topic_id, set(numbers), share=True)
+    return _complete(connection, topic, set(numbers), found)

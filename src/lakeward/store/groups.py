@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.model.topics import ConsumerOffset
+from lakeward.store.prepared import Prepared, Row
+from lakeward.store.records import records
+from lakeward.store.schema import consumer_groups, consumer_offsets, stream_plans, topics
+
+_g, _o, _p = consumer_groups.c, consumer_offsets.c, stream_plans.c
+_KEY = Prepared(
+    sa.select(_g.group_key).where(
+        _g.warehouse_id == sa.bindparam("warehouse_id"), _g.group_id == sa.bindparam("group_id")
+    )
+)
+_OFFSETS = (
+    sa.select(
+        _g.group_id,
+        topics.c.name.label("topic"),
+        _o.partition_id,
+        _o.committed_offset,
+        _o.metadata,
+        _o.committed_at,
+    )
+    .join_from(consumer_groups, consumer_offsets, _g.group_key == _o.group_key)
+    .join(topics, topics.c.topic_id == _o.topic_id)
+)
+COMMITTED = Prepared(
+    _OFFSETS.where(
+        _g.warehouse_id == sa.bindparam("warehouse_id"),
+        _g.group_id == sa.bindparam("group_id"),
+        topics.c.warehouse_id == sa.bindparam("warehouse_id"),
+        topics.c.name == sa.bindparam("name"),
+        topics.c.deleted_at.is_(None),
+        _o.partition_id == sa.bindparam("partition_id"),
+    )
+)
+
+
+def from_row(row: Row | None) -> ConsumerOffset | None:
+    return None if row is None else ConsumerOffset(**row)
+
+
+def key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | None:
+    row = _KEY.one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
+    return None if row is None else int(row["group_key"])
+
+
+def insert(connection: sa.Connection, warehouse_id: int, group_id: str, now: datetime) -> None:
+    """Nothing where the group is there already, be it since a moment."""
+    values = {"warehouse_id": warehouse_id, "group_id": group_id, "created_at": now}
+    connection.execute(_insert(connection, consumer_groups).values(values).on_conflict_do_nothing())
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that knows ON CONFLICT, which both databases have under one syntax and SQLAlchemy under two names."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+
+
+def page(connection: sa.Connection, warehouse_id: int, after: str = "", limit: int | None = None) -> list[str]:
+    """Names of groups, by name."""
+    query = sa.select(_g.group_id).where(_g.warehouse_id == warehouse_id, _g.group_id > after)
+    return list(connection.execute(query.order_by(_g.group_id).limit(limit)).scalars())
+
+
+def delete(connection: sa.Connection, group_key: int) -> int:
+    """Its committed offsets go with it."""
+    return connection.execute(consumer_groups.delete().where(_g.group_key == group_key)).rowcount
+
+
+# Committed offsets --------------------------------------------------------------------------------------------------------
+def set_offsets(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows of group_key, topic_id, partition_id, committed_offset, metadata, committed_at; a partition once at most."""
+    statement = _insert(connection, consumer_offsets)
+    changed = {name: statement.excluded[name] for name in ("committed_offset", "metadata", "committed_at")}
+    keys = ["group_key", "topic_id", "partition_id"]
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), list(rows))
+
+
+def offsets(connection: sa.Connection, group_key: int, topic_id: int | None = None) -> list[ConsumerOffset]:
+    """What a group has committed, by topic and partition."""
+    query = _OFFSETS.where(_o.group_key == group_key)
+    if topic_id is not None:
+        query = query.where(_o.topic_id == topic_id)
+    return records(ConsumerOffset, connection.execute(query.order_by(topics.c.name, _o.partition_id)))
+
+
+def offsets_of_partition(connection: sa.Connection, topic_id: int, partition_id: int) -> list[ConsumerOffset]:
+    """What every group has committed in one partition."""
+    query = _OFFSETS.where(_o.topic_id == topic_id, _o.partition_id == partition_id)
+    return records(ConsumerOffset, connection.execute(query))
+
+
+def delete_offsets(connection: sa.Connection, group_key: int, topic_id: int) -> int:
+    change = consumer_offsets.delete().where(_o.group_key == group_key, _o.topic_id == topic_id)
+    return connection.execute(change).rowcount
+
+
+# Plans of streams ---------------------------------------------------------------------------------------------------------
+def plan(connection: sa.Connection, group_key: int, topic_id: int) -> dict[int, int] | None:
+    query = sa.select(_p.offsets).where(_p.group_key == group_key, _p.topic_id == topic_id)
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else msgspec.convert(found, dict[int, int], strict=False)
+
+
+def set_plan(
+    connection: sa.Connection, group_key: int, topic_id: int, offsets: Mapping[int, int], now: datetime
+) -> None:
+    statement = _insert(connection, stream_plans)
+    values = {"offsets": {str(k): v for k, v in offsets.items()}, "updated_at": now}
+    upsert = statement.values(group_key=group_key, topic_id=topic_id, **values)
+    connection.execute(upsert.on_conflict_do_update(index_elements=["group_key", "topic_id"], set_=values))

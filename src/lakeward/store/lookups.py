@@ -1,0 +1,117 @@
+"""Look-ups of one row, outside of transactions: most of what a small read costs otherwise is the way to it.
+
+Each thread has a connection of its own here, on which nothing is ever written. A query of one statement sees one state by
+itself. Where anything is unusual, the way of all other reads is taken, which also tells what is wrong.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.types.string import TextLoader
+
+from lakeward.store.prepared import Prepared, Row
+
+if TYPE_CHECKING:
+    from lakeward.store.database import Database
+
+
+class _Own:
+    """What one thread has: its connection, and what it remembers. It goes with the thread."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.version = -1
+        self.memory: dict[Any, Any] = {}
+
+
+class Lookups:
+    """One for each Database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._threads = threading.local()
+        self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._is_file = database.is_sqlite and database.url.database not in (None, "", ":memory:")
+
+    def one(self, prepared: Prepared, parameters: Row) -> Row | None:
+        """The only row of a query, or none, as it is now. Raises what `Database.read` raises."""
+        database = self._database
+        if self._is_file or not database.is_sqlite:
+            try:
+                ready = prepared.ready(database.engine.dialect, parameters)
+                connection = self._own().connection
+                if database.is_sqlite:
+                    found = connection.execute(ready.text, ready.values(parameters)).fetchone()
+                else:
+                    found = connection.execute(ready.text, ready.named(parameters), prepare=True).fetchone()
+                return None if found is None else ready.record(found)
+            except (sqlite3.Error, psycopg.Error):
+                self._drop()
+        with database.read() as opened:
+            return prepared.one(opened, parameters)
+
+    def memory(self) -> dict[Any, Any] | None:
+        """What this thread remembers of the database, emptied if anything has been committed since it was last asked for.
+
+        SQLite tells that by a number (PRAGMA data_version) that every commit of any other connection changes, in this
+        process too. None where the database does not tell.
+        """
+        if not self._is_file:
+            return None
+        try:
+            own = self._own()
+            (version,) = own.connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            self._drop()
+            return None
+        if version != own.version:
+            own.memory.clear()
+            own.version = version
+        return own.memory
+
+    def close(self) -> None:
+        with self._lock:
+            held = list(self._all)
+            self._all.clear()
+        self._threads = threading.local()
+        for own in held:
+            own.connection.close()
+
+    def forget(self) -> None:
+        """In a forked child: the parent's connections are neither used nor closed."""
+        self._inherited = (self._threads, list(self._all))
+        self._threads, self._all, self._lock = threading.local(), weakref.WeakSet(), threading.Lock()
+
+    def _own(self) -> _Own:
+        own: _Own | None = getattr(self._threads, "own", None)
+        if own is None:
+            own = self._threads.own = _Own(self._open())
+            with self._lock:
+                self._all.add(own)
+        return own
+
+    def _open(self) -> Any:
+        url = self._database.url
+        if self._database.is_sqlite:
+            connection = sqlite3.connect(
+                str(url.database), check_same_thread=False, isolation_level=None, cached_statements=512
+            )
+            connection.execute("PRAGMA busy_timeout = 60000")
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+        arguments = self._database.engine.dialect.create_connect_args(url)[1]
+        opened = psycopg.connect(**arguments, autocommit=True, application_name="lakeward")
+        opened.adapters.register_loader("json", TextLoader)  # types.Json decodes
+        return opened
+
+    def _drop(self) -> None:
+        own: _Own | None = getattr(self._threads, "own", None)
+        if own is not None:
+            self._threads.own = None
+            own.connection.close()

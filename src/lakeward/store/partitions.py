@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.topics import Partition
+from lakeward.store.prepared import Prepared, Row
+from lakeward.store.records import record, records
+from lakeward.store.schema import partitions, topics
+
+_c = partitions.c
+_SELECT = sa.select(topics.c.name.label("topic"), _c.partition_id, _c.high_watermark, _c.log_start_offset).join_from(
+    topics, partitions, topics.c.topic_id == _c.topic_id
+)
+BY_NAME = Prepared(
+    _SELECT.where(
+        topics.c.warehouse_id == sa.bindparam("warehouse_id"),
+        topics.c.name == sa.bindparam("name"),
+        topics.c.deleted_at.is_(None),
+        _c.partition_id == sa.bindparam("partition_id"),
+    )
+)
+_INSERT = Prepared(partitions.insert())
+_IS = sa.and_(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
+_RAISE = Prepared(
+    partitions.update().where(_IS, _c.high_watermark < sa.bindparam("mark")).values(high_watermark=sa.bindparam("mark"))
+)
+_START = Prepared(
+    partitions.update()
+    .where(_IS, _c.log_start_offset < sa.bindparam("start"))
+    .values(log_start_offset=sa.bindparam("start"))
+)
+
+
+def from_row(row: Row | None) -> Partition | None:
+    return None if row is None else Partition(**row)
+
+
+def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int]) -> None:
+    rows: list[dict[str, Any]] = [{"topic_id": topic_id, "partition_id": number} for number in partition_ids]
+    if rows:
+        _INSERT.run_many(connection, rows)
+
+
+def load(connection: sa.Connection, topic_id: int, partition_id: int) -> Partition | None:
+    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id == partition_id)
+    return record(Partition, connection.execute(query).one_or_none())
+
+
+def of_topic(connection: sa.Connection, topic_id: int) -> list[Partition]:
+    query = _SELECT.where(_c.topic_id == topic_id).order_by(_c.partition_id)
+    return records(Partition, connection.execute(query))
+
+
+def lock(
+    connection: sa.Connection, topic_id: int, partition_ids: Iterable[int], *, share: bool = False
+) -> dict[int, Partition]:
+    """The partitions as they are now, by number; on PostgreSQL their rows are locked, in order.
+
+    With `share` they are kept from being deleted, no more.
+    """
+    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id.in_(sorted(set(partition_ids))))
+    found = records(
+        Partition,
+        connection.execute(query.order_by(_c.partition_id).with_for_update(of=partitions, key_share=share, read=share)),
+    )
+    return {each.partition_id: each for each in found}
+
+
+def raise_watermark(connection: sa.Connection, topic_id: int, partition_id: int, to: int) -> bool:
+    """False if it stands there or further already."""
+    return _RAISE.run(connection, {"topic": topic_id, "partition": partition_id, "mark": to}) == 1
+
+
+def raise_start(connection: sa.Connection, topic_id: int, partition_id: int, to: int) -> bool:
+    """False if it stands there or further already."""
+    return _START.run(connection, {"topic": topic_id, "partition": partition_id, "start": to}) == 1
+
+
+def delete_of_topic(connection: sa.Connection, topic_id: int) -> None:
+    """Segments and committed offsets go with them."""
+    connection.execute(partitions.delete().where(_c.topic_id == topic_id))

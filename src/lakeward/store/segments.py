@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.topics import SegmentInfo
+from lakeward.store.dialect import begins, in_integers
+from lakeward.store.prepared import Prepared, Row
+from lakeward.store.records import record, records
+from lakeward.store.schema import retired_files, segments, topics
+
+_c = segments.c
+_COLUMNS = (
+    _c.segment_id.label("id"),
+    _c.partition_id,
+    _c.base_offset,
+    _c.end_offset,
+    _c.record_count,
+    _c.size_bytes,
+    _c.s3_bucket,
+    _c.s3_key,
+    _c.location,
+    _c.first_timestamp,
+    _c.last_timestamp,
+    _c.created_at,
+)
+_SELECT = sa.select(topics.c.name.label("topic"), *_COLUMNS).join_from(
+    topics, segments, topics.c.topic_id == _c.topic_id
+)
+# The only one that may hold an offset: the last that begins at it or before.
+AT_OFFSET = Prepared(
+    _SELECT.where(
+        topics.c.warehouse_id == sa.bindparam("warehouse_id"),
+        topics.c.name == sa.bindparam("name"),
+        topics.c.deleted_at.is_(None),
+        _c.partition_id == sa.bindparam("partition_id"),
+        _c.base_offset <= sa.bindparam("offset"),
+    )
+    .order_by(_c.base_offset.desc())
+    .limit(1)
+)
+_INSERT = Prepared(segments.insert())
+
+
+def from_row(row: Row | None) -> SegmentInfo | None:
+    return None if row is None else SegmentInfo(**row)
+
+
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    _INSERT.run_many(connection, rows)
+
+
+def page(
+    connection: sa.Connection,
+    topic_id: int,
+    partition_id: int,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    limit: int | None = None,
+) -> list[SegmentInfo]:
+    """Segments that hold offsets from `start` to before `end`, by base offset."""
+    is_partition = sa.and_(_c.topic_id == topic_id, _c.partition_id == partition_id)
+    holding = (
+        sa.select(_c.base_offset)
+        .where(is_partition, _c.base_offset <= start)
+        .order_by(_c.base_offset.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = _SELECT.where(is_partition, _c.base_offset >= sa.func.coalesce(holding, 0), _c.end_offset >= start)
+    if end is not None:
+        query = query.where(_c.base_offset < end)
+    return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset).limit(limit)))
+
+
+_LAST_END = Prepared(
+    sa.select(_c.end_offset)
+    .where(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
+    .order_by(_c.base_offset.desc())
+    .limit(1)
+)
+
+
+def last_end(connection: sa.Connection, topic_id: int, partition_id: int) -> int | None:
+    """The end offset of a partition's last segment; none if it has no segment."""
+    row = _LAST_END.one(connection, {"topic": topic_id, "partition": partition_id})
+    return None if row is None else int(row["end_offset"])
+
+
+def end_before(connection: sa.Connection, topic_id: int, partition_id: int, offset: int) -> int | None:
+    """The end offset of the last segment that ends before an offset; none if there is none."""
+    query = sa.select(_c.end_offset).where(_chosen(connection, topic_id, partition_id, offset, None))
+    found = connection.execute(query.order_by(_c.base_offset.desc()).limit(1)).scalar_one_or_none()
+    return None if found is None else int(found)
+
+
+def _chosen(
+    connection: sa.Connection, topic_id: int, partition_id: int | None, before: int | None, ids: Iterable[int] | None
+) -> sa.ColumnElement[bool]:
+    """A topic's segments: those of one partition, that end before an offset, or of some ids."""
+    chosen = [_c.topic_id == topic_id]
+    if partition_id is not None:
+        chosen.append(_c.partition_id == partition_id)
+    if before is not None:
+        chosen += [_c.base_offset < before, _c.end_offset < before]
+    if ids is not None:
+        chosen.append(in_integers(connection, _c.segment_id, ids))
+    return sa.and_(*chosen)
+
+
+def delete(
+    connection: sa.Connection,
+    topic_id: int,
+    *,
+    partition_id: int | None = None,
+    before: int | None = None,
+    ids: Iterable[int] | None = None,
+) -> int:
+    return connection.execute(
+        segments.delete().where(_chosen(connection, topic_id, partition_id, before, ids))
+    ).rowcount
+
+
+def by_location(connection: sa.Connection, topic_id: int, location: str) -> SegmentInfo | None:
+    query = _SELECT.where(_c.topic_id == topic_id, _c.location == location)
+    return record(SegmentInfo, connection.execute(query).first())
+
+
+def count(connection: sa.Connection, topic_id: int) -> tuple[int, int]:
+    """(segments, bytes) of a topic."""
+    query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_c.size_bytes), 0)).where(_c.topic_id == topic_id)
+    row = connection.execute(query).one()
+    return int(row[0]), int(row[1])
+
+
+def retire(
+    connection: sa.Connection,
+    topic_id: int,
+    below: str,
+    *,
+    reason: str,
+    now: datetime,
+    expires_at: datetime,
+    partition_id: int | None = None,
+    before: int | None = None,
+    ids: Iterable[int] | None = None,
+) -> int:
+    """Send the files of segments to quarantine, those below a location: the others are not ours."""
+    source = sa.select(
+        _c.topic_id,
+        _c.location,
+        _c.size_bytes,
+        sa.literal("segment"),
+        sa.literal(reason),
+        sa.literal(now, retired_files.c.retired_at.type),
+        sa.literal(expires_at, retired_files.c.expires_at.type),
+    ).where(_chosen(connection, topic_id, partition_id, before, ids), begins(_c.location, below))
+    names = ["topic_id", "file_path", "file_size", "kind", "reason", "retired_at", "expires_at"]
+    return connection.execute(retired_files.insert().from_select(names, source)).rowcount
