@@ -69,9 +69,9 @@ class Ready:
         is_insert = isinstance(statement, sa.Insert)
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names) if is_insert else None)
         self.text = str(compiled)
+        types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
         self._values: list[tuple[str, _Conversion]] = [
-            (name, compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
-            for name in compiled.positiontup or compiled.binds
+            (name, types[name].dialect_impl(dialect).bind_processor(dialect)) for name in compiled.positiontup or types
         ]
         # What the statement brings itself, such as a limit.
         self._constants: Row = {name: value for name, value in compiled.params.items() if name not in names}

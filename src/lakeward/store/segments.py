@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.topics import SegmentInfo
 from lakeward.store.dialect import begins, in_integers
 from lakeward.store.prepared import Prepared, Row
-from lakeward.store.records import record, records
+from lakeward.store.records import records
 from lakeward.store.schema import retired_files, segments, topics
 
 _c = segments.c
@@ -123,11 +123,6 @@ def delete(
     return connection.execute(
         segments.delete().where(_chosen(connection, topic_id, partition_id, before, ids))
     ).rowcount
-
-
-def by_location(connection: sa.Connection, topic_id: int, location: str) -> SegmentInfo | None:
-    query = _SELECT.where(_c.topic_id == topic_id, _c.location == location)
-    return record(SegmentInfo, connection.execute(query).first())
 
 
 def count(connection: sa.Connection, topic_id: int) -> tuple[int, int]:

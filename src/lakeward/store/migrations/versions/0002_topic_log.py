@@ -142,7 +142,6 @@ segments = _table(
     sa.CheckConstraint("(s3_bucket IS NULL) = (s3_key IS NULL)", name="s3_key"),
     sa.Index("ix_segments_topic_id_partition_id_offsets", "topic_id", "partition_id", "base_offset", "end_offset"),
     sa.Index("ix_segments_s3_bucket_s3_key", "s3_bucket", "s3_key"),
-    sa.Index("ix_segments_location", "location"),
     sa.Index("ix_segments_created_at", "created_at"),
 )
 
