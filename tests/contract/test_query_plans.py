@@ -134,6 +134,7 @@ CALLS: dict[str, list[Call]] = {
     "segments.from_row": [],
     "segments.insert": [lambda m, c: m.insert(c, [_new_segment])],
     "segments.last_end": [lambda m, c: m.last_end(c, 1, 1)],
+    "segments.of_intent": [lambda m, c: m.of_intent(c, 1, 1, "i-1")],
     "segments.page": [lambda m, c: m.page(c, 1, 1), lambda m, c: m.page(c, 1, 1, start=55, end=900, limit=10)],
     "segments.retire": [
         lambda m, c: m.retire(c, 1, "/", reason="r", now=NOW, expires_at=NOW, partition_id=1, before=50),

@@ -11,7 +11,7 @@ import pytest
 
 from lakeward import Lake, StorageManager
 from lakeward.errors import RegistryUnavailable
-from lakeward.registry import registration
+from lakeward.registry import settling
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
 from tests.support.lakes import make_table as make_lake_table
 from tests.support.proxy import Cut, Proxy
@@ -29,7 +29,7 @@ def proxy(pg_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "SETTLE_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(settling, "SETTLE_WAIT_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, c
 def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_settles_it(
     lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "SETTLE_SECONDS", 1.2)
+    monkeypatch.setattr(settling, "SETTLE_SECONDS", 1.2)
     with pytest.raises(
-        RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its batch key"
+        RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its key"
     ):
         lake.append(NAME, when_read(proxy, cut, stay_down=True), batch=("s", "1", 0, 6))
     proxy.come_back()

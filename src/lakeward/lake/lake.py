@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from lakeward.config import Settings, load_settings
 from lakeward.iceberg.partitions import partition_spec, sort_order
 from lakeward.iceberg.schemas import schema_from
 from lakeward.lake import writes
+from lakeward.lake.log import TopicLog
 from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
@@ -238,6 +240,12 @@ class Lake:
             rotate_rows=rotate_rows,
             sync=self.is_sync,
         )
+
+    # The topic log ----------------------------------------------------------------------------------------------------
+    @cached_property
+    def log(self) -> TopicLog:
+        """Topics of records: append, read and consume them."""
+        return TopicLog(self)
 
     # Reading ----------------------------------------------------------------------------------------------------------
     def scan(self, name: TableName, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:

@@ -21,6 +21,7 @@ from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
+from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
 
@@ -219,7 +220,7 @@ class _OpenFile:
             return registration.register(self._registry, self.table, self.intent, self._files)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
-            if registration.is_settled(error):
+            if is_settled(error):
                 intents.give_up(self._registry, self.intent)
             raise
 

@@ -22,6 +22,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, retirement, tables
 from lakeward.registry.leases import Lease
+from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ def batch_of(key: BatchKey) -> Batch | None:
     if key is None:
         return None
     parts = (key.stream, key.batch_id, key.start, key.end) if isinstance(key, Batch) else key
-    if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(_is_key(k) for k in parts[:2]):
+    if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(is_key(k) for k in parts[:2]):
         raise InvalidInput(f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts")
     if len(parts) == 4 and parts[2] is not None and parts[3] is None:
         raise InvalidInput(f"batch={key!r} says where it starts and not where it ends; give both, or (stream, id)")
@@ -49,7 +50,7 @@ def batch_of(key: BatchKey) -> Batch | None:
     return Batch(*parts)
 
 
-def _is_key(text: Any) -> bool:
+def is_key(text: Any) -> bool:
     """PostgreSQL's texts hold neither NUL nor surrogates."""
     return isinstance(text, str) and text != "" and not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
@@ -134,7 +135,7 @@ def _write(
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
         result = registration.register(registry, table, intent, files, batch=batch, lease=lease, also=also)
     except BaseException as error:
-        if registration.is_settled(error):
+        if is_settled(error):
             intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
         raise
     if result.replayed:  # the same batch from two sides at once: the other one was quicker
@@ -174,8 +175,8 @@ def writer_for(data: Any, catalog: str) -> Write:
         if target.metadata.format == "json":
             from lakeward.pipeline.json_lines import write_json_lines
 
-            return write_json_lines(target, rows.toArrow() if _is_dataframe(rows) else rows)
-        if _is_dataframe(rows):
+            return write_json_lines(target, rows.toArrow() if is_dataframe(rows) else rows)
+        if is_dataframe(rows):
             from lakeward.pipeline.spark_write import write_spark
 
             return write_spark(target, rows, catalog)
@@ -204,7 +205,7 @@ def _are_paths(items: Sequence[Any]) -> bool:
     return bool(items) and all(isinstance(item, (str, os.PathLike)) for item in items)
 
 
-def _is_dataframe(data: Any) -> bool:
+def is_dataframe(data: Any) -> bool:
     """A DataFrame of Spark, classic or Connect, without importing Spark."""
     return any(
         kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" for kind in type(data).__mro__

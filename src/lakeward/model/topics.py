@@ -91,3 +91,23 @@ class PartitionLag(msgspec.Struct, frozen=True):
     committed_offset: int
     high_watermark: int
     lag: int
+
+
+class AppendedSegment(msgspec.Struct, frozen=True):
+    """The offsets that an append got in one partition."""
+
+    partition_id: int
+    base_offset: int
+    end_offset: int
+    location: str
+
+
+class LogAppendResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an append to a topic did; one that is sent again gets the first answer with `replayed` true."""
+
+    topic: str
+    records: int
+    segments: list[AppendedSegment]
+    bytes: int
+    replayed: bool = False
+    seconds: dict[str, float] = {}  # write, register

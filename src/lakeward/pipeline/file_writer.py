@@ -65,15 +65,24 @@ class Part:
         return table
 
 
+# The rows of a batch by partition.
+Split = Callable[[pa.RecordBatch], Iterable[tuple[PartitionValues, pa.RecordBatch]]]
+
+
 def write_files(
-    target: WriteTarget, batches: Iterable[pa.RecordBatch], new_sink: Callable[[WriteTarget, Part], FileSink]
+    target: WriteTarget,
+    batches: Iterable[pa.RecordBatch],
+    new_sink: Callable[[WriteTarget, Part], FileSink],
+    split: Split | None = None,
 ) -> list[DataFile]:
-    """Write batches of the table's Arrow schema as files below the intent's prefix; without rows there is no file.
+    """Write batches of the target's Arrow schema as files below the intent's prefix; without rows there is no file.
+
+    Rows go to the partitions that `split` says; without it, to those of the table's partition spec.
 
     A stream is never held whole: at most BUFFER_BYTES wait, and at most MAX_OPEN_FILES files are open. Past that the file
     that was longest without rows is finished, and its partition gets another one if more rows come.
     """
-    writer = _Writer(target, new_sink)
+    writer = _Writer(target, new_sink, split or _by_spec(target))
     try:
         for batch in batches:
             for start in range(0, batch.num_rows, SLICE_ROWS):
@@ -90,20 +99,21 @@ def partition_sources(target: WriteTarget) -> list[str]:
     return [term.source.path[0] for term in splitting.terms(fields, target.schema)]
 
 
+def _by_spec(target: WriteTarget) -> Split:
+    terms = splitting.terms(target.spec["fields"], target.schema)
+    return (lambda batch: splitting.split(batch, terms)) if terms else (lambda batch: [({}, batch)])
+
+
 class _Writer:
-    def __init__(self, target: WriteTarget, new_sink: Callable[[WriteTarget, Part], FileSink]) -> None:
-        self._target, self._new_sink = target, new_sink
-        self._terms = splitting.terms(target.spec["fields"], target.schema)
+    def __init__(self, target: WriteTarget, new_sink: Callable[[WriteTarget, Part], FileSink], split: Split) -> None:
+        self._target, self._new_sink, self._split = target, new_sink, split
         self._parts: dict[str, Part] = {}
         self._open: dict[str, Part] = {}  # the one that waits longest first
         self._waiting_bytes = 0
         self._files: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        if not self._terms:
-            self._add_to({}, batch)
-            return
-        for values, rows in splitting.split(batch, self._terms):
+        for values, rows in self._split(batch):
             self._add_to(values, rows)
 
     def _add_to(self, values: PartitionValues, rows: pa.RecordBatch) -> None:

@@ -70,7 +70,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     java = _gateway(spark)
     _check_catalog(spark, catalog)
     table = _load(java, spark, target, catalog)
-    name = str(target.table.identifier)
+    name = str(target.of_table.identifier)
     spec = cast(Document, msgspec.json.decode(_static(java, "PartitionSpecParser.toJson")(table.spec())))
     schema = cast(Document, msgspec.json.decode(_static(java, "SchemaParser.toJson")(table.schema())))
     columns = matched_columns(
@@ -80,7 +80,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     staged = _with_properties(java, table, _properties(target, schema, spec))
     written = _write_staged(java, rows, staged, target, catalog)
     files = [_data_file(content, schema, spec, target) for content in written]
-    target.engine.sync([file.path for file in files], below=target.table.location)
+    target.engine.sync([file.path for file in files], below=target.of_table.location)
     return _completed(files, target.engine)
 
 
@@ -130,7 +130,7 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    identifier = target.table.identifier
+    identifier = target.of_table.identifier
     name = ingest_catalog(catalog)
     quoted = ".".join(_quoted(part) for part in (name, *identifier.namespace, identifier.name))
     try:
@@ -151,7 +151,7 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
             f"the session's catalog {name!r} does not answer ({text}); if its lake was closed, take a new session from "
             "lake.spark()"
         ) from error
-    if str(table.uuid()) != target.table.table_uuid:
+    if str(table.uuid()) != target.of_table.table_uuid:
         raise _gone(target, catalog, "it has another of that name")
     return table
 
@@ -179,7 +179,7 @@ def _active(java: Any, spark: SparkSession) -> Iterator[None]:
 
 def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
     return TableNotFound(
-        f"table {target.table.identifier} ({target.table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
+        f"table {target.of_table.identifier} ({target.of_table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
         "it was dropped or renamed, or the session belongs to another lake: take one from lake.spark()"
     )
 
@@ -281,7 +281,7 @@ def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, 
         writer = writer.option("target-file-size-bytes", str(target.file_size))
         # Without fanout each task would sort its rows by partition first.
         fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
-        with _mapped_errors(str(target.table.identifier)):
+        with _mapped_errors(str(target.of_table.identifier)):
             try:
                 writer.option("fanout-enabled", fanout).append()
             except BaseException:

@@ -15,6 +15,7 @@ from lakeward.errors import InvalidSetting
 from lakeward.iceberg import schemas
 from lakeward.model.files import Intent
 from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.model.topics import Topic
 from lakeward.storage import locations
 from lakeward.storage.engine import StorageEngine
 
@@ -30,18 +31,24 @@ LEVEL_PROPERTY = "write.parquet.compression-level"
 
 @dataclass(frozen=True)
 class WriteTarget:
-    """A table at one version of its metadata, and the intent below whose prefix every file goes.
+    """A table at one version of its metadata (or a topic), and the intent below whose prefix every file goes.
 
     One target serves one intent: the numbers of its files are counted here.
     """
 
-    table: Table
+    table: Table | Topic
     metadata: TableMetadata
     intent: Intent
     engine: StorageEngine
     # Set where others, such as Spark's tasks, may still write below the prefix after the write has failed.
     outlived: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
+
+    @property
+    def of_table(self) -> Table:
+        """The table, for writers that need one."""
+        assert isinstance(self.table, Table)
+        return self.table
 
     @property
     def schema(self) -> Document:

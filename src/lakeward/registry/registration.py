@@ -14,21 +14,19 @@ from lakeward.errors import (
     BatchOutOfOrder,
     FileRefused,
     IntentLost,
-    RegistryUnavailable,
     TableNotFound,
 )
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
 from lakeward.model.tables import Table, TableMetadata
-from lakeward.registry import counters, intents, leases
+from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
+from lakeward.registry.settling import settled
 from lakeward.store import batches, dialect, footers, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
 
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
-SETTLE_SECONDS = 30.0  # how long an unknown outcome is asked for
-SETTLE_WAIT_SECONDS = 0.5
 
 # What else belongs to a commit: it gets the transaction's connection and the registry's time.
 Also = Callable[[sa.Connection, datetime], None]
@@ -64,10 +62,14 @@ def register(
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
     write = _Write(table, intent, files, batch, lease, also)
-    try:
-        result = _register(registry, write)
-    except RegistryUnavailable as error:
-        result = _settle(registry, write, error)
+    result = settled(
+        registry,
+        intent,
+        str(table.identifier),
+        commit=lambda: _register(registry, write),
+        lock=lambda connection: dialect.lock_tables(connection, [table.table_id]),
+        answer=lambda connection: _answer_of(connection, write),
+    )
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
 
 
@@ -243,33 +245,6 @@ def insert_footers(
         footers.insert(connection, rows)
 
 
-def _settle(registry: Registry, write: _Write, error: RegistryUnavailable) -> AppendResult:
-    """The registry did not answer: was it committed? The intent says: while it is open, it was not."""
-    table, intent = write.table, write.intent
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
-        time.sleep(SETTLE_WAIT_SECONDS)
-        try:
-            with registry.database.transaction() as connection:
-                dialect.lock_tables(connection, [table.table_id])  # after a commit that may still be under way
-                is_open = intents.is_open(connection, intent)
-                answer = None if is_open else _answer_of(connection, write)
-            if is_open:
-                return _register(registry, write)
-        except RegistryUnavailable:
-            continue
-        if answer is not None:
-            return answer
-        raise IntentLost(
-            f"the write {intent.intent_id} of {table.identifier} is not known any more; nothing was registered: write again"
-        ) from error
-    registry.let_go(intent.intent_id)
-    raise RegistryUnavailable(
-        f"{error} Whether the write {intent.intent_id} of {table.identifier} was registered is not known: its files are kept. "
-        "Send it again with its batch key once the registry answers, or look for it with `lakeward files`"
-    ) from error
-
-
 def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
     """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
     result = _result(write.table, write.files)
@@ -280,8 +255,3 @@ def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
         return None if intent_store.is_known(connection, write.intent.intent_id) else result
     known = [file.intent_id == write.intent.intent_id for file in file_store.by_paths(connection, result.files)]
     return result if any(known) or retired.by_paths(connection, result.files) else None
-
-
-def is_settled(error: BaseException) -> bool:
-    """Whether an error of a write or of `register` says for certain that nothing was registered."""
-    return not isinstance(error, RegistryUnavailable)

@@ -25,7 +25,7 @@ _NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    _INSERT.run_many(connection, rows)
+    _INSERT.insert(connection, rows)
 
 
 def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | None = None) -> list[RegisteredFile]:

@@ -17,7 +17,7 @@ _SELECT = sa.select(*columns(partition_metadata, PartitionMetadata))
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    _INSERT.run_many(connection, rows)
+    _INSERT.insert(connection, rows)
 
 
 def load(connection: sa.Connection, paths: Iterable[str]) -> list[PartitionMetadata]:

@@ -41,7 +41,7 @@ def from_row(row: Row | None) -> Partition | None:
 def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int]) -> None:
     rows: list[dict[str, Any]] = [{"topic_id": topic_id, "partition_id": number} for number in partition_ids]
     if rows:
-        _INSERT.run_many(connection, rows)
+        _INSERT.insert(connection, rows)
 
 
 def load(connection: sa.Connection, topic_id: int, partition_id: int) -> Partition | None:

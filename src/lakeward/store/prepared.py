@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
 
 Row = Mapping[str, Any]
-_Conversion = Callable[[Any], Any] | None  # of one value, to or from the driver
+ROWS = 64  # of one INSERT on SQLite: with triggers half the time of a statement for each row; more gain nothing
+_Conversion = Callable[[Any], Any]  # of one value, to or from the driver
 
 
 class Prepared:
@@ -31,13 +33,13 @@ class Prepared:
             return int(connection.execute(self._statement, row).rowcount)
         return ready.execute(connection, ready.values(row)).rowcount
 
-    def run_many(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
-        """Execute once for each row of parameters."""
+    def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """Insert rows, in their order. For an INSERT without values."""
         ready = self._for(connection, rows[0])
         if ready is None:
             connection.execute(self._statement, rows)
         else:
-            ready.execute_many(connection, [ready.values(row) for row in rows])
+            ready.insert(connection, rows)
 
     def one(self, connection: sa.Connection, parameters: Row) -> Row | None:
         """The only row of a query, or none."""
@@ -69,48 +71,57 @@ class Ready:
         is_insert = isinstance(statement, sa.Insert)
         compiled: Any = statement.compile(dialect=dialect, column_keys=list(names) if is_insert else None)
         self.text = str(compiled)
+        self._further_row = f", ({', '.join('?' * len(compiled.positiontup or ()))})"
         types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
-        self._values: list[tuple[str, _Conversion]] = [
-            (name, types[name].dialect_impl(dialect).bind_processor(dialect)) for name in compiled.positiontup or types
-        ]
+        self._names: list[str] = list(compiled.positiontup or types)
+        self._to_driver = _conversions(
+            types[name].dialect_impl(dialect).bind_processor(dialect) for name in self._names
+        )
         # What the statement brings itself, such as a limit.
         self._constants: Row = {name: value for name, value in compiled.params.items() if name not in names}
         selected = statement.selected_columns if isinstance(statement, sa.Select) else ()
-        self._columns: list[tuple[str, _Conversion]] = [
-            (column.name, column.type.dialect_impl(dialect).result_processor(dialect, None)) for column in selected
-        ]
+        self._columns: list[str] = [column.name for column in selected]
+        self._from_driver = _conversions(
+            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in selected
+        )
 
-    def values(self, row: Row) -> tuple[Any, ...]:
+    def values(self, row: Row) -> list[Any]:
         if self._constants:
             row = {**row, **self._constants}
-        return tuple([row[name] if convert is None else convert(row[name]) for name, convert in self._values])
+        values = [row[name] for name in self._names]
+        for place, convert in self._to_driver:
+            values[place] = convert(values[place])
+        return values
 
     def named(self, row: Row) -> dict[str, Any]:
-        row = {**row, **self._constants}
-        return {name: row[name] if convert is None else convert(row[name]) for name, convert in self._values}
+        return dict(zip(self._names, self.values(row), strict=True))
 
     def record(self, found: Sequence[Any]) -> Row:
-        pairs = zip(self._columns, found, strict=True)
-        return {name: value if convert is None else convert(value) for (name, convert), value in pairs}
+        record = dict(zip(self._columns, found, strict=True))
+        for place, convert in self._from_driver:
+            record[self._columns[place]] = convert(found[place])
+        return record
 
-    def execute(self, connection: sa.Connection, values: tuple[Any, ...]) -> sqlite3.Cursor:
-        try:
-            return _driver(connection).execute(self.text, values)
-        except sqlite3.Error as error:
-            raise self._wrapped(error, values) from error
+    def execute(self, connection: sa.Connection, values: list[Any]) -> sqlite3.Cursor:
+        return _execute(connection, self.text, values)
 
-    def execute_many(self, connection: sa.Connection, rows: list[tuple[Any, ...]]) -> None:
-        try:
-            _driver(connection).executemany(self.text, rows)
-        except sqlite3.Error as error:
-            raise self._wrapped(error, rows) from error
-
-    def _wrapped(self, error: sqlite3.Error, parameters: Any) -> BaseException:
-        """The error that SQLAlchemy makes of a driver's."""
-        return sa.exc.DBAPIError.instance(self.text, parameters, error, sqlite3.Error)
+    def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """As many rows in one statement as pay, the rest in a last one."""
+        for start in range(0, len(rows), ROWS):
+            chosen = rows[start : start + ROWS]
+            text = self.text + self._further_row * (len(chosen) - 1)
+            _execute(connection, text, list(chain.from_iterable(map(self.values, chosen))))
 
 
-def _driver(connection: sa.Connection) -> sqlite3.Connection:
+def _conversions(processors: Iterable[_Conversion | None]) -> list[tuple[int, _Conversion]]:
+    """Those of the places that need one: most values are the driver's as they are."""
+    return [(place, convert) for place, convert in enumerate(processors) if convert is not None]
+
+
+def _execute(connection: sa.Connection, text: str, values: list[Any]) -> sqlite3.Cursor:
     driver: Any = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
-    return driver
+    try:
+        return driver.execute(text, values)
+    except sqlite3.Error as error:
+        raise sa.exc.DBAPIError.instance(text, tuple(values), error, sqlite3.Error) from error

@@ -50,7 +50,7 @@ def from_row(row: Row | None) -> SegmentInfo | None:
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    _INSERT.run_many(connection, rows)
+    _INSERT.insert(connection, rows)
 
 
 def page(
@@ -89,6 +89,12 @@ def last_end(connection: sa.Connection, topic_id: int, partition_id: int) -> int
     """The end offset of a partition's last segment; none if it has no segment."""
     row = _LAST_END.one(connection, {"topic": topic_id, "partition": partition_id})
     return None if row is None else int(row["end_offset"])
+
+
+def of_intent(connection: sa.Connection, topic_id: int, partition_id: int, intent_id: str) -> list[SegmentInfo]:
+    """What one append has put into a partition, by offset."""
+    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id == partition_id, _c.intent_id == intent_id)
+    return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset)))
 
 
 def end_before(connection: sa.Connection, topic_id: int, partition_id: int, offset: int) -> int | None:

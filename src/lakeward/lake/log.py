@@ -1,0 +1,144 @@
+"""The topic log of a lake: append and read records, consume them, keep the log in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from lakeward.errors import InvalidInput
+from lakeward.lake import writes
+from lakeward.model.topics import LogAppendResult, Topic
+from lakeward.pipeline import log_write
+from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, slices_of
+from lakeward.pipeline.target import WriteTarget
+from lakeward.registry import Registry, intents, log, topics
+from lakeward.registry.log import ProducerKey, SegmentFile
+from lakeward.registry.settling import is_settled
+from lakeward.store import partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakeward.lake.lake import Lake
+
+
+class TopicLog:
+    """`lake.log`. Topics themselves are made and changed through `MetadataStore(lake)`."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._registry: Registry = lake.registry
+
+    def append(
+        self,
+        topic: str,
+        records: Any,
+        *,
+        partition: int | None = None,
+        key: bytes | str | None = None,
+        producer: ProducerKey | None = None,
+    ) -> LogAppendResult:
+        """Append records: Arrow data, rows, or a Spark DataFrame with the columns value and, if wanted, key, timestamp and
+        headers; or rows that are values alone.
+
+        Args:
+            partition: of all records. Without it a record goes where a Kafka client would put its key (murmur2); records
+                without a key go to one partition of this append, taken by chance.
+            key: of the records that have none.
+            producer: (name, sequence): sent again, the append changes nothing and returns the first offsets.
+
+        Raises:
+            TopicNotFound, PartitionNotFound, FileRefused, InvalidInput, IntentLost, StorageError.
+        """
+        registry = self._registry
+        found = topics.load(registry, topic)
+        log_write.check_partition(found, partition)
+        if producer is not None:
+            _check_producer(producer)
+            if (first := log.first_answer(registry, found, producer)) is not None:
+                return first
+        started = time.perf_counter()
+        intent = intents.open_intent(registry, found)
+        target = log_write.log_target(found, intent, registry.engine(found.location))
+        try:
+            files = _write(target, found, records, partition, key)
+            wrote = time.perf_counter() - started
+            if not files and producer is None:  # nothing to commit, and no key to remember
+                intents.give_up(registry, intent)
+                return LogAppendResult(topic=found.name, records=0, segments=[], bytes=0)
+            result = log.register(registry, found, intent, files, producer=producer)
+        except BaseException as error:
+            if is_settled(error):
+                intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+            raise
+        if result.replayed:
+            intents.give_up(registry, intent)
+        return msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
+
+    def read(
+        self,
+        spark: SparkSession,
+        topic: str,
+        start: Where = "earliest",
+        end: Where = "latest",
+        *,
+        fail_on_data_loss: bool = True,
+    ) -> DataFrame:
+        """Records from `start` to before `end`: topic, partition, offset, timestamp, key, value, headers.
+
+        Read by Spark's own Parquet reader, from just the segments that the range needs. What is committed now is read:
+        'latest' is the high watermark of this moment.
+
+        Args:
+            start, end: 'earliest', 'latest', an offset for every partition, or offsets by partition.
+
+        Raises:
+            TopicNotFound, InvalidOffset.
+            DataLoss: the range begins before the log does, or a segment's file is missing or cut short. With
+                `fail_on_data_loss` false such records are left out, and that is logged.
+        """
+        from lakeward.pipeline.log_spark import read_dataframe
+
+        found, slices = self._slices(topic, start, end, fail_on_data_loss)
+        return read_dataframe(spark, found, slices)
+
+    def scan(
+        self, topic: str, start: Where = "earliest", end: Where = "latest", *, fail_on_data_loss: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """As `read`, without Spark: batches of the same columns, partition by partition in the order of offsets."""
+        _, slices = self._slices(topic, start, end, fail_on_data_loss)
+        return (batch for each in slices for batch in slice_batches(each, self._registry.engine(each.segment.location)))
+
+    def _slices(self, name: str, start: Where, end: Where, fail_on_data_loss: bool) -> tuple[Topic, list[Slice]]:
+        with self._registry.database.read() as connection:
+            topic = topics.load_in(connection, self._registry, name)
+            known = partitions.of_topic(connection, topic.topic_id)
+            starts = resolved(known, start, "start", ending=False)
+            ends = resolved(known, end, "end", ending=True)
+            slices = slices_of(connection, topic, starts, ends, fail_on_data_loss=fail_on_data_loss)
+        return topic, check_files(slices, self._registry.engine, fail_on_data_loss=fail_on_data_loss)
+
+
+def _write(
+    target: WriteTarget, topic: Topic, records: Any, partition: int | None, key: bytes | str | None
+) -> list[SegmentFile]:
+    if writes.is_dataframe(records):
+        from lakeward.pipeline.log_spark import write_dataframe
+
+        return write_dataframe(target, topic, records, partition, key)
+    return log_write.write_records(target, topic, records, partition, key)
+
+
+def _check_producer(producer: Any) -> None:
+    is_pair = isinstance(producer, tuple) and len(producer) == 2
+    if (
+        not is_pair
+        or not writes.is_key(producer[0])
+        or not isinstance(producer[1], int)
+        or not 0 <= producer[1] < 1 << 63
+    ):
+        raise InvalidInput(f"producer={producer!r} is not (name, sequence): a text, and a whole number from 0 on")

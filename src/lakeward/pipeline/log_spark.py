@@ -1,0 +1,252 @@
+"""The topic log on Spark: DataFrames into segments, and segments as DataFrames, by Spark's own Parquet writer and reader.
+
+Only what Spark Connect has too is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakeward.errors import FileRefused, InvalidInput
+from lakeward.model.topics import Topic
+from lakeward.pipeline.log_read import COLUMNS, PARTITION, Slice
+from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
+from lakeward.pipeline.partitioner import partitions_of
+from lakeward.pipeline.target import WriteTarget, arrow_schema
+from lakeward.registry.log import SegmentFile
+from lakeward.storage.locations import LOCAL_SCHEME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+_THREADS = 16
+
+
+def spark_schema(topic: Topic) -> StructType:
+    """The columns of a topic's segment files, as Spark's types."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema: StructType = from_arrow_schema(arrow_schema(record_schema(topic)))
+    return schema
+
+
+# Writing ------------------------------------------------------------------------------------------------------------------
+def write_dataframe(
+    target: WriteTarget, topic: Topic, records: DataFrame, partition: int | None, key: bytes | str | None
+) -> list[SegmentFile]:
+    """Write a DataFrame's records as segment files below the intent's prefix.
+
+    Columns: value, and if wanted key, timestamp, headers and partition (which says where a record goes, as for Kafka's sink).
+    Records of one partition follow each other as Spark's tasks have them.
+
+    Raises:
+        FileRefused: an unknown column, or a type that does not fit.
+    """
+    prepared = _prepared(topic, records, partition, key)
+    codec = "uncompressed" if target.codec == "none" else target.codec
+    prefix = target.intent.prefix + "spark"
+    try:
+        writer = prepared.repartition(PARTITION).write.partitionBy(PARTITION).mode("append")
+        writer = writer.option("compression", codec).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        writer.parquet(prefix)
+    except BaseException:
+        target.outlived.set()  # tasks that are told to stop may write a little longer
+        raise
+    return _segments(target, prefix + "/")
+
+
+def _prepared(topic: Topic, records: DataFrame, partition: int | None, key: bytes | str | None) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    columns = _matched(topic, records)
+    data = key.encode() if isinstance(key, str) else key
+    keyed = columns[KEY] if data is None else F.coalesce(columns[KEY], F.lit(data))
+    frame = records.select(
+        keyed.alias(KEY),
+        columns[VALUE].alias(VALUE),
+        F.coalesce(columns[TIMESTAMP], F.current_timestamp()).alias(TIMESTAMP),
+        columns[HEADERS].alias(HEADERS),
+        columns[PARTITION].alias(PARTITION),
+    )
+    count = topic.partition_count
+    if partition is not None or count == 1:
+        return frame.withColumn(PARTITION, F.lit(partition or 0))
+    by_key = _partition_udf(count)(F.col(KEY))
+    by_chance = F.floor(F.rand() * count).cast("int")
+    if PARTITION not in records.columns:
+        return frame.withColumn(PARTITION, F.coalesce(by_key, by_chance))
+    given = F.when(F.col(PARTITION).between(0, count - 1), F.col(PARTITION)).when(
+        F.col(PARTITION).isNotNull(),
+        F.raise_error(F.concat(F.lit(f"{topic.name} has no partition "), F.col(PARTITION).cast("string"))),
+    )
+    return frame.withColumn(PARTITION, F.coalesce(given.cast("int"), by_key, by_chance))
+
+
+def _partition_udf(count: int) -> Callable[[Column], Column]:
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # of Spark 4.1, and not in its stubs
+
+    def partition_of(keys: pa.Array) -> pa.Array:
+        return partitions_of(keys, count)
+
+    udf: Callable[[Column], Column] = arrow_udf(partition_of, "int")
+    return udf
+
+
+def _matched(topic: Topic, records: DataFrame) -> dict[str, Column]:
+    """Each column of a record as it is to be written; null where the DataFrame lacks it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import IntegerType, StringType
+
+    wanted: dict[str, DataType] = {field.name: field.dataType for field in spark_schema(topic)}
+    given = {field.name: field.dataType for field in records.schema}
+    if unknown := sorted(given.keys() - wanted.keys() - {PARTITION}):
+        raise FileRefused(
+            "unknown_column",
+            f"column {unknown[0]!r} is no part of a record; it has key, value, timestamp, headers and partition: put what "
+            "the record says into value",
+        )
+    if VALUE not in given:
+        raise FileRefused("missing_column", "column 'value' is missing; select what the record says as value")
+    found: dict[str, Column] = {}
+    for name, type_ in {**wanted, PARTITION: IntegerType()}.items():
+        if name not in given:
+            found[name] = F.lit(None).cast(type_)
+        elif given[name] == StringType() and type_.typeName() == "binary":
+            found[name] = F.encode(F.col(name), "UTF-8")
+        elif _fits(given[name], type_):
+            found[name] = F.col(name).cast(type_)
+        else:
+            raise FileRefused(
+                "wrong_type", f"column {name!r} is {given[name].simpleString()}, not {type_.simpleString()}; cast it"
+            )
+    return found
+
+
+def _fits(given: DataType, wanted: DataType) -> bool:
+    """Whether the types are equal but for what may be null, or a timestamp is one without a zone."""
+    plain = {"timestamp_ntz": "timestamp", "smallint": "int", "tinyint": "int"}
+    name, target = given.simpleString(), wanted.simpleString()
+    return name == target or plain.get(name) == target
+
+
+def _segments(target: WriteTarget, prefix: str) -> list[SegmentFile]:
+    """The files that Spark has made, durable; what else it left there is deleted."""
+    objects = {info.location: info.size for info in target.engine.list(prefix)}
+    ours = sorted(location for location in objects if location.endswith(".parquet"))
+    target.engine.delete([location for location in objects if location not in ours])
+    target.engine.sync(ours, below=target.table.location)
+
+    def segment(location: str) -> SegmentFile:
+        with target.engine.open_input(location) as source:
+            footer = pq.read_metadata(source)
+        number = int(location[len(prefix) :].partition("/")[0].removeprefix(f"{PARTITION}="))
+        return SegmentFile(number, location, footer.num_rows, objects[location], *_times(footer))
+
+    with ThreadPoolExecutor(_THREADS, "lakeward-footer") as threads:
+        return [each for each in threads.map(segment, ours) if each.records]
+
+
+def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
+    """The first and last time in a file, in milliseconds, by its statistics."""
+    position = footer.schema.names.index(TIMESTAMP)
+    bounds = [footer.row_group(i).column(position).statistics for i in range(footer.num_row_groups)]
+    if not bounds or any(each is None or not each.has_min_max for each in bounds):
+        return None, None
+    first, last = min(each.min for each in bounds), max(each.max for each in bounds)
+    return int(first.timestamp() * 1000), int(last.timestamp() * 1000)
+
+
+# Reading ------------------------------------------------------------------------------------------------------------------
+def read_dataframe(spark: SparkSession, topic: Topic, slices: Sequence[Slice]) -> DataFrame:
+    """The records of slices: topic, partition, offset, timestamp, key, value, headers."""
+    from pyspark.sql import functions as F
+
+    if not slices:
+        return spark.createDataFrame([], _result_schema(topic)).select(*COLUMNS)
+    schema = spark_schema(topic)
+    paths = [slice_.segment.location for slice_ in slices]
+    # Without partitions taken from folders' names.
+    files = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+    names = _as_spark_names(paths, files.inputFiles())
+    _check_spelling(files, names[paths[0]], len(paths) == 1)
+    # By a hash of the file's name: to look for the name itself costs twice as much for each record.
+    places = _places(spark, slices, names).withColumn("path", F.xxhash64("path"))
+    offset = F.col("base") + F.col("_metadata.row_index")
+    joined = files.join(F.broadcast(places), F.xxhash64("_metadata.file_path") == F.col("path"))
+    if any(s.first > s.segment.base_offset or s.end <= s.segment.end_offset for s in slices):
+        joined = joined.where((offset >= F.col("first")) & (offset < F.col("end")))
+    return joined.select(
+        F.lit(topic.name).alias("topic"),
+        F.col("part").alias(PARTITION),
+        offset.alias("offset"),
+        TIMESTAMP,
+        KEY,
+        VALUE,
+        HEADERS,
+    )
+
+
+def _check_spelling(files: DataFrame, expected: str, is_alone: bool) -> None:
+    """Once for each kind of storage: a file whose name Spark spells in a way that was not foreseen would vanish in silence.
+
+    Raises InvalidInput.
+    """
+    scheme = expected.partition(":")[0]
+    if scheme in _spelled:
+        return
+    row = files.select("_metadata.file_path").first()
+    found = None if row is None else str(row[0])
+    if found is None or (is_alone and found != expected) or found.rpartition(":/")[0] != expected.rpartition(":/")[0]:
+        raise InvalidInput(
+            f"Spark calls the file {expected} {found}; this version of Spark is not known: read with lake.log.scan"
+        )
+    _spelled.add(scheme)
+
+
+_spelled: set[str] = set()
+
+
+def _result_schema(topic: Topic) -> str:
+    types = {field.name: field.dataType.simpleString() for field in spark_schema(topic)}
+    return f"topic string, {PARTITION} int, offset bigint, " + ", ".join(f"{n} {t}" for n, t in types.items())
+
+
+def _places(spark: SparkSession, slices: Sequence[Slice], names: Mapping[str, str]) -> DataFrame:
+    """A small table of where each file's records belong, made by Spark's JVM from a literal."""
+    from pyspark.sql import functions as F
+
+    rows = [
+        {
+            "path": names[slice_.segment.location],
+            "part": slice_.segment.partition_id,
+            "base": slice_.segment.base_offset,
+            "first": slice_.first,
+            "end": slice_.end,
+        }
+        for slice_ in slices
+    ]
+    kind = "array<struct<path:string,part:int,base:bigint,first:bigint,end:bigint>>"
+    literal = F.from_json(F.lit(msgspec.json.encode(rows).decode()), kind)
+    return spark.range(1).select(F.inline(literal))
+
+
+def _as_spark_names(locations: Sequence[str], named: Sequence[str]) -> dict[str, str]:
+    """Each location as Spark's _metadata.file_path has it: percent-encoded, and as many slashes as it likes."""
+    # Its names of input files have three slashes where _metadata has one.
+    by_path = {_plain(unquote(name)): name.replace("file:///", "file:/", 1) for name in named}
+    missing = next((location for location in locations if _plain(location) not in by_path), None)
+    if missing is not None:
+        raise InvalidInput(f"Spark does not see the file {missing}; does it reach the storage that the log is on?")
+    return {location: by_path[_plain(location)] for location in locations}
+
+
+def _plain(location: str) -> str:
+    return LOCAL_SCHEME + "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location

@@ -1,0 +1,104 @@
+"""Records into segment files: each partition's in files of its own, in the order in which they came."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakeward.errors import PartitionNotFound
+from lakeward.model.files import DataFile, FileStatistics, Intent, PartitionValues
+from lakeward.model.tables import TableMetadata
+from lakeward.model.topics import Topic
+from lakeward.pipeline.arrow_write import ParquetSink
+from lakeward.pipeline.file_writer import write_files
+from lakeward.pipeline.log_records import KEY, TIMESTAMP_ID, record_batches, record_schema
+from lakeward.pipeline.partitioner import partitions_of
+from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
+from lakeward.registry.log import SegmentFile
+from lakeward.storage.engine import StorageEngine
+
+SEGMENT_BYTES = "segment.bytes"  # a topic's config, named as Kafka names it
+COMPRESSION = "compression.type"
+PARTITION_ID = 0  # the field id under which a file's partition is kept while it is written
+
+
+def log_target(topic: Topic, intent: Intent, engine: StorageEngine) -> WriteTarget:
+    """Where an append's files go."""
+    config = topic.config
+    metadata = TableMetadata(
+        table_id=0,
+        metadata_version=1,
+        schema_version=0,
+        schema=record_schema(topic),
+        spec_id=0,
+        partition_by={"spec-id": 0, "fields": []},
+        sort_order_id=0,
+        sort_by={"order-id": 0, "fields": []},
+        properties={FILE_SIZE_PROPERTY: config[SEGMENT_BYTES]} if SEGMENT_BYTES in config else {},
+        storage_engine=engine.name,
+        engine_config={},
+        format="parquet",
+        compression=config.get(COMPRESSION, "zstd"),
+        change="topic",
+        created_at=topic.created_at,
+    )
+    return WriteTarget(topic, metadata, intent, engine)
+
+
+def check_partition(topic: Topic, partition: int | None) -> None:
+    """Raises PartitionNotFound."""
+    if partition is not None and not 0 <= partition < topic.partition_count:
+        raise PartitionNotFound(f"{topic.name} has no partition {partition}; it has 0 to {topic.partition_count - 1}")
+
+
+def write_records(
+    target: WriteTarget, topic: Topic, data: Any, partition: int | None = None, key: bytes | str | None = None
+) -> list[SegmentFile]:
+    """Write records (see `record_batches`) as segment files below the intent's prefix; no records, no file.
+
+    A record goes to `partition`; without it, to the one of its key (Kafka's murmur2); records without a key to one partition
+    of this append, taken by chance.
+
+    Raises:
+        PartitionNotFound; FileRefused, InvalidInput: see `record_batches`; StorageError.
+    """
+    check_partition(topic, partition)
+    batches = record_batches(data, topic, key)
+    files = write_files(target, batches, ParquetSink, _split(topic, partition))
+    return [segment_of(file, file.partition[PARTITION_ID]) for file in files]
+
+
+def _split(
+    topic: Topic, partition: int | None
+) -> Callable[[pa.RecordBatch], Iterator[tuple[PartitionValues, pa.RecordBatch]]]:
+    without_key = random.randrange(topic.partition_count)
+
+    def split(batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
+        if partition is not None or topic.partition_count == 1:
+            yield {PARTITION_ID: partition or 0}, batch
+            return
+        numbers = np.asarray(partitions_of(batch.column(KEY), topic.partition_count).fill_null(without_key))
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            yield {PARTITION_ID: int(number)}, batch if len(rows) == len(numbers) else batch.take(pa.array(rows))
+
+    return split
+
+
+def segment_of(file: DataFile, partition: int) -> SegmentFile:
+    return SegmentFile(
+        partition, file.path, file.row_count, file.size, *(_time_ms(b) for b in _time_bounds(file.statistics))
+    )
+
+
+def _time_bounds(statistics: FileStatistics) -> tuple[bytes | None, bytes | None]:
+    return statistics.lower.get(TIMESTAMP_ID), statistics.upper.get(TIMESTAMP_ID)
+
+
+def _time_ms(bound: bytes | None) -> int | None:
+    """Microseconds as single-value binary (Iceberg specification, appendix D) -> milliseconds."""
+    return None if bound is None else int.from_bytes(bound, "little", signed=True) // 1000
