@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
+from lakeward.components import retention
 from lakeward.errors import InvalidInput
 from lakeward.lake import writes
+from lakeward.lake.consumer import Consumer
 from lakeward.model.topics import LogAppendResult, Topic
 from lakeward.pipeline import log_write
+from lakeward.pipeline.log_compact import TARGET_BYTES, CompactionResult, compact_segments
 from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, slices_of
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, log, topics
@@ -112,6 +115,28 @@ class TopicLog:
         """As `read`, without Spark: batches of the same columns, partition by partition in the order of offsets."""
         _, slices = self._slices(topic, start, end, fail_on_data_loss)
         return (batch for each in slices for batch in slice_batches(each, self._registry.engine(each.segment.location)))
+
+    def consumer(
+        self,
+        topic: str | Iterable[str],
+        group: str | None = None,
+        *,
+        start: Where = "earliest",
+        partitions: Iterable[int] | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> Consumer:
+        """A consumer for small jobs without Spark; see Consumer."""
+        return Consumer(
+            self._registry, topic, group, start=start, partitions=partitions, fail_on_data_loss=fail_on_data_loss
+        )
+
+    def compact_segments(self, topic: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+        """Merge small neighbouring segments into larger ones with the same offsets. Raises TopicNotFound, LeaseHeld."""
+        return compact_segments(self._registry, topic, target_bytes)
+
+    def enforce_retention(self, topic: str | None = None) -> retention.RetentionResult:
+        """Delete the segments of a topic (of all) that are past its retention_ms. Raises TopicNotFound."""
+        return retention.enforce(self._registry, topic)
 
     def _slices(self, name: str, start: Where, end: Where, fail_on_data_loss: bool) -> tuple[Topic, list[Slice]]:
         with self._registry.database.read() as connection:

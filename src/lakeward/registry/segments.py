@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.store import dialect, partitions, segments
 
 PAGE = 1_000
+REMEMBERED = 1_000  # segments of a partition, by each thread
 
 
 # Adding -------------------------------------------------------------------------------------------------------------------
@@ -142,15 +144,51 @@ def raise_watermark(registry: Registry, name: str, partition_id: int, offset: in
 
 # Looking ------------------------------------------------------------------------------------------------------------------
 def find(registry: Registry, name: str, partition_id: int, offset: int) -> SegmentInfo | None:
-    """The segment that holds an offset."""
+    """The segment that holds an offset.
+
+    On SQLite one that this thread has found before is remembered until anything is committed to the registry.
+    """
+    lookups = registry.database.lookups
+    memory = lookups.memory()
+    known: _Known | None = None
+    if memory is not None:
+        known = memory.get((name, partition_id)) or memory.setdefault((name, partition_id), _Known())
+        if (found := known.find(offset)) is not None:
+            return found
     parameters = {
         "warehouse_id": registry.warehouse.warehouse_id,
         "name": name,
         "partition_id": partition_id,
         "offset": offset,
     }
-    found = segments.from_row(registry.database.lookups.one(segments.AT_OFFSET, parameters))
-    return found if found is not None and found.end_offset >= offset else None
+    found = segments.from_row(lookups.one(segments.AT_OFFSET, parameters))
+    if found is None or found.end_offset < offset:
+        return None
+    if known is not None:
+        known.add(found)
+    return found
+
+
+class _Known:
+    """Segments of one partition that were found of late, in order. They do not overlap, so the last before an offset tells."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._segments: list[SegmentInfo] = []
+
+    def find(self, offset: int) -> SegmentInfo | None:
+        at = bisect_left(self._ends, offset)
+        if at < len(self._segments) and self._segments[at].base_offset <= offset:
+            return self._segments[at]
+        return None
+
+    def add(self, found: SegmentInfo) -> None:
+        if len(self._ends) >= REMEMBERED:
+            self._ends.clear()
+            self._segments.clear()
+        at = bisect_left(self._ends, found.end_offset)
+        self._ends.insert(at, found.end_offset)
+        self._segments.insert(at, found)
 
 
 def iterate(

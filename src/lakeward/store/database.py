@@ -27,6 +27,12 @@ CONNECT_TIMEOUT_S = 10  # PostgreSQL
 # must not keep a table's lock for ever.
 KEEPALIVE = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
 USER_TIMEOUT_MS = 30_000  # sent data that nobody acknowledges
+POSTGRESQL_ARGUMENTS: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "application_name": "lakeward",
+    "tcp_user_timeout": USER_TIMEOUT_MS,
+    **KEEPALIVE,
+}
 IDLE_IN_TRANSACTION_S = 60
 
 
@@ -59,7 +65,7 @@ class Database:
                 self._gate = _gate_for(self.url.database)
         else:
             self.engine = _postgresql_engine(self.url)
-        self.lookups = Lookups(self)
+        self.lookups = Lookups(self, POSTGRESQL_ARGUMENTS)
         _databases.add(self)
 
     def __repr__(self) -> str:
@@ -279,12 +285,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         pool_pre_ping=True,
         pool_size=10,
         max_overflow=20,
-        connect_args={
-            "connect_timeout": CONNECT_TIMEOUT_S,
-            "application_name": "lakeward",
-            "tcp_user_timeout": USER_TIMEOUT_MS,
-            **KEEPALIVE,
-        },
+        connect_args=POSTGRESQL_ARGUMENTS,
     )
 
     @sa.event.listens_for(engine, "connect")

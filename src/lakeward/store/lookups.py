@@ -6,9 +6,11 @@ itself. Where anything is unusual, the way of all other reads is taken, which al
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -27,15 +29,22 @@ class _Own:
         self.connection = connection
         self.version = -1
         self.memory: dict[Any, Any] = {}
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        if self._pid == os.getpid():
+            self.connection.close()
 
 
 class Lookups:
     """One for each Database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, postgresql_arguments: Mapping[str, Any]) -> None:
         self._database = database
+        self._postgresql_arguments = postgresql_arguments
         self._threads = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
+        self._inherited: list[object] = []
         self._lock = threading.Lock()
         self._is_file = database.is_sqlite and database.url.database not in (None, "", ":memory:")
 
@@ -85,7 +94,7 @@ class Lookups:
 
     def forget(self) -> None:
         """In a forked child: the parent's connections are neither used nor closed."""
-        self._inherited = (self._threads, list(self._all))
+        self._inherited.append((self._threads, list(self._all)))
         self._threads, self._all, self._lock = threading.local(), weakref.WeakSet(), threading.Lock()
 
     def _own(self) -> _Own:
@@ -105,8 +114,8 @@ class Lookups:
             connection.execute("PRAGMA busy_timeout = 60000")
             connection.execute("PRAGMA query_only = ON")
             return connection
-        arguments = self._database.engine.dialect.create_connect_args(url)[1]
-        opened = psycopg.connect(**arguments, autocommit=True, application_name="lakeward")
+        arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **self._postgresql_arguments}
+        opened = psycopg.connect(**arguments, autocommit=True)
         opened.adapters.register_loader("json", TextLoader)  # types.Json decodes
         return opened
 

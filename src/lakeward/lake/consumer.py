@@ -1,0 +1,228 @@
+"""A plain consumer of topics, for small jobs without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Self
+
+import msgspec
+
+from lakeward.errors import InvalidInput, InvalidOffset, TopicNotFound
+from lakeward.model.topics import ConsumerOffset, SegmentInfo, Topic
+from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, tell_loss
+from lakeward.registry import Registry, groups, segments, topics
+
+POLL_SECONDS = 0.05
+BATCH_ROWS = 1_000
+
+_Place = tuple[str, int]  # topic, partition
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record. `value` is bytes, or a dict where the topic declares what values are."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    key: bytes | None
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+
+
+class Consumer:
+    """Reads topics partition by partition, each in the order of offsets, and remembers where it stands.
+
+    With a group it starts where the group has committed, and `commit` moves the group on. Consumers of one group do not
+    share partitions out among themselves: give each its own `partitions`. A consumer belongs to one thread.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        names: str | Iterable[str],
+        group: str | None = None,
+        *,
+        start: Where = "earliest",
+        partitions: Iterable[int] | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        """
+        Args:
+            start: where to begin in partitions in which the group has committed nothing.
+            partitions: the ones to read; all without.
+            fail_on_data_loss: raise where records are gone that were to be read; else go on after them, and log it.
+
+        Raises:
+            TopicNotFound, InvalidOffset.
+        """
+        self._registry = registry
+        self._group = group
+        self._fail = fail_on_data_loss
+        self._topics: dict[str, Topic] = {}
+        self._positions: dict[_Place, int] = {}
+        self._readers: dict[_Place, Iterator[Record]] = {}
+        wanted = None if partitions is None else set(partitions)
+        for name in [names] if isinstance(names, str) else list(names):
+            self._topics[name] = topics.load(registry, name)
+            known = topics.list_partitions(registry, name)
+            done = (
+                {}
+                if group is None
+                else {o.partition_id: o.committed_offset for o in groups.offsets(registry, group, name)}
+            )
+            for number, offset in resolved(known, start, "start", ending=False).items():
+                if wanted is None or number in wanted:
+                    self._positions[name, number] = done.get(number, offset)
+        if not self._positions:
+            raise InvalidInput(f"there is nothing to read: topics {names!r}, partitions {partitions!r}")
+
+    @property
+    def positions(self) -> Mapping[_Place, int]:
+        """The next offset to read, by (topic, partition)."""
+        return dict(self._positions)
+
+    def poll(self, max_records: int = 500, timeout: float = 0.0) -> list[Record]:
+        """The next records, at most `max_records`; waits up to `timeout` seconds for the first one.
+
+        Raises:
+            DataLoss: records that were to be read are gone.
+            TopicNotFound: a topic was deleted, even if one was made again under its name.
+            StorageError.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self._check_topics()
+            found: list[Record] = []
+            for place in list(self._positions):
+                found += self._take(place, max_records - len(found))
+            if found:
+                self._rotate()
+                return found
+            if time.monotonic() >= deadline:
+                return []
+            time.sleep(POLL_SECONDS)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read on from an offset. Raises InvalidOffset: it is negative, or the partition is none of this consumer's."""
+        if (topic, partition) not in self._positions or offset < 0:
+            raise InvalidOffset(f"this consumer cannot seek offset {offset} of {topic}, partition {partition}")
+        self._move((topic, partition), offset)
+
+    def seek_to_time(self, time_: datetime) -> None:
+        """Read on, in each partition, from the first record that is not older; where there is none, from the end.
+
+        Raises InvalidInput: a time without a zone.
+        """
+        if time_.tzinfo is None:
+            raise InvalidInput(f"{time_!r} has no zone; give it one, such as tzinfo=UTC")
+        for name, number in self._positions:
+            self._move((name, number), offset_at(self._registry, name, number, time_))
+
+    def commit(self) -> None:
+        """Commit where this consumer stands, in one transaction.
+
+        Raises:
+            InvalidInput: it has no group.
+            TopicNotFound.
+        """
+        if self._group is None:
+            raise InvalidInput("this consumer has no group to commit for; open it with group='...'")
+        self._check_topics()
+        group = self._group
+        groups.commit(
+            self._registry,
+            group,
+            [ConsumerOffset(group, name, number, offset) for (name, number), offset in self._positions.items()],
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._readers.clear()
+
+    def _move(self, place: _Place, offset: int) -> None:
+        self._positions[place] = offset
+        self._readers.pop(place, None)
+
+    def _rotate(self) -> None:
+        """The partition that was asked first comes last the next time, so that none starves."""
+        first = next(iter(self._positions))
+        self._positions[first] = self._positions.pop(first)
+
+    def _check_topics(self) -> None:
+        for name, topic in self._topics.items():
+            now = topics.get(self._registry, name)
+            if now is None or now.topic_id != topic.topic_id:
+                raise TopicNotFound(
+                    f"Topic does not exist: {name} was deleted{'' if now is None else ' and made again'}"
+                )
+
+    def _take(self, place: _Place, count: int) -> list[Record]:
+        found: list[Record] = []
+        while len(found) < count:
+            reader = self._readers.get(place)
+            if reader is None:
+                segment = self._segment(place)
+                if segment is None:
+                    break
+                reader = self._readers[place] = self._records(segment, self._positions[place])
+            record = next(reader, None)
+            if record is None:
+                del self._readers[place]
+                continue
+            self._positions[place] = record.offset + 1
+            found.append(record)
+        return found
+
+    def _segment(self, place: _Place) -> SegmentInfo | None:
+        """The segment to read next; none at the end of the log."""
+        name, number = place
+        found = segments.find(self._registry, name, number, self._positions[place])
+        if found is None:
+            partition = topics.get_partition(self._registry, name, number)
+            if partition is None or self._positions[place] >= partition.log_start_offset:
+                return None
+            why = f"the log starts at {partition.log_start_offset}: retention has deleted what was before"
+            start = partition.log_start_offset
+            tell_loss(name, number, self._positions[place], start, why, fail=self._fail)
+            self._positions[place] = start
+            return segments.find(self._registry, name, number, start)
+        if not check_files(
+            [Slice(found, self._positions[place], found.end_offset + 1)],
+            self._registry.engine,
+            fail_on_data_loss=self._fail,
+        ):
+            self._positions[place] = found.end_offset + 1
+            return self._segment(place)
+        return found
+
+    def _records(self, segment: SegmentInfo, first: int) -> Iterator[Record]:
+        engine = self._registry.engine(segment.location)
+        for batch in slice_batches(Slice(segment, first, segment.end_offset + 1), engine, BATCH_ROWS):
+            for row in batch.to_pylist():
+                headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+                yield Record(
+                    row["topic"], row["partition"], row["offset"], row["timestamp"], row["key"], row["value"], headers
+                )
+
+
+def offset_at(registry: Registry, name: str, number: int, time_: datetime) -> int:
+    """The offset of a partition's first record that is not older than a time; its end where there is none.
+
+    Raises TopicNotFound, PartitionNotFound.
+    """
+    wanted = int(time_.timestamp() * 1000)
+    for segment in segments.iterate(registry, name, number):
+        if segment.last_timestamp is not None and segment.last_timestamp < wanted:
+            continue
+        engine = registry.engine(segment.location)
+        for batch in slice_batches(Slice(segment, segment.base_offset, segment.end_offset + 1), engine, BATCH_ROWS):
+            for offset, at in zip(batch.column("offset"), batch.column("timestamp"), strict=True):
+                if at.as_py() is not None and at.as_py() >= time_:
+                    return int(offset.as_py())
+    partition = topics.get_partition(registry, name, number)
+    return 0 if partition is None else partition.high_watermark

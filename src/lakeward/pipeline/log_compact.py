@@ -1,0 +1,164 @@
+"""Small neighbouring segments become larger ones with the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import sqlalchemy as sa
+
+from lakeward.errors import DataLoss
+from lakeward.model.topics import SegmentInfo, Topic
+from lakeward.pipeline.arrow_write import ParquetSink
+from lakeward.pipeline.file_writer import FLUSH_BYTES, FLUSH_ROWS, Part
+from lakeward.pipeline.log_read import Slice, slice_batches
+from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE
+from lakeward.pipeline.log_write import log_target, segment_of
+from lakeward.pipeline.target import WriteTarget
+from lakeward.registry import Registry, intents, leases, segments, topics
+from lakeward.registry.log import SegmentFile
+from lakeward.storage.engine import StorageEngine
+from lakeward.store import intents as intent_store
+from lakeward.store import segments as segment_store
+
+LEASE_SECONDS = 30.0
+TARGET_BYTES = 128 << 20
+_RECORD = (KEY, VALUE, TIMESTAMP, HEADERS)
+
+
+class CompactionResult(msgspec.Struct, frozen=True):
+    before: int = 0  # segments that were merged
+    after: int = 0  # into so many
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+def compact_segments(registry: Registry, name: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+    """Merge segments that follow each other and are small, up to `target_bytes` each. Offsets stay as they are.
+
+    A merged file is read again and compared with what it is made of before it takes its place. The old files wait in
+    quarantine: a reader in the middle of them is not disturbed. Segments from outside are left alone.
+
+    Raises:
+        TopicNotFound.
+        LeaseHeld: somebody else is at it.
+        DataLoss, StorageError: a segment cannot be read; those before it are merged.
+    """
+    topic = topics.load(registry, name)
+    total = CompactionResult()
+    with leases.held(registry, f"compact:{topic.topic_uuid}", seconds=LEASE_SECONDS) as lease:
+        for number in range(topic.partition_count):
+            for run in _runs(segments.iterate(registry, name, number), topic, target_bytes):
+                size = _merge(registry, topic, run, lease)
+                if size is not None:
+                    total = CompactionResult(
+                        before=total.before + len(run),
+                        after=total.after + 1,
+                        bytes_before=total.bytes_before + sum(info.size_bytes for info in run),
+                        bytes_after=total.bytes_after + size,
+                    )
+    return total
+
+
+def _runs(found: Iterable[SegmentInfo], topic: Topic, target_bytes: int) -> Iterator[list[SegmentInfo]]:
+    """Two or more small segments that follow each other, together no larger than wanted."""
+    run: list[SegmentInfo] = []
+    for info in found:
+        is_small = info.size_bytes <= target_bytes // 2 and info.location.startswith(topic.location + "/")
+        if run and (not is_small or sum(each.size_bytes for each in run) + info.size_bytes > target_bytes):
+            if len(run) > 1:
+                yield run
+            run = []
+        if is_small:
+            run.append(info)
+    if len(run) > 1:
+        yield run
+
+
+def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: leases.Lease) -> int | None:
+    """Merge one run; the new segment's bytes, or none if the run has changed meanwhile."""
+    intent = intents.open_intent(registry, topic)
+    engine = registry.engine(topic.location)
+    is_swapped = False
+    try:
+        made = _write(log_target(topic, intent, engine), _records(run, engine))
+        _check(topic, run, made, engine)
+        with registry.database.transaction() as connection:
+            topics.locked_partitions(connection, topic, [run[0].partition_id])
+            leases.check(connection, lease)
+            if _is_there(connection, topic, run) and intent_store.take(connection, intent.intent_id):
+                segments.replace_in(connection, registry, topic, run, _merged(topic, run, made), intent.intent_id)
+                is_swapped = True
+    finally:
+        if not is_swapped:  # it failed, or retention was quicker
+            intents.give_up(registry, intent)
+    return made.size if is_swapped else None
+
+
+def _is_there(connection: sa.Connection, topic: Topic, run: Sequence[SegmentInfo]) -> bool:
+    start, end = run[0].base_offset, run[-1].end_offset + 1
+    now = segment_store.page(connection, topic.topic_id, run[0].partition_id, start=start, end=end)
+    return [info.id for info in now] == [info.id for info in run]
+
+
+def _records(run: Sequence[SegmentInfo], engine: StorageEngine) -> Iterator[pa.RecordBatch]:
+    for info in run:
+        rows = 0
+        for batch in slice_batches(Slice(info, info.base_offset, info.end_offset + 1), engine):
+            rows += batch.num_rows
+            yield batch.select(list(_RECORD))
+        if rows != info.record_count:
+            raise DataLoss(f"{info.location} has {rows} records, and {info.record_count} were registered")
+
+
+def _write(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> SegmentFile:
+    part = Part({0: 0}, "")
+    sink = ParquetSink(target, part)
+    try:
+        for batch in batches:
+            part.add(pa.RecordBatch.from_arrays(batch.columns, schema=target.arrow_schema))
+            if part.rows >= FLUSH_ROWS or part.bytes >= FLUSH_BYTES:
+                table = part.take()
+                assert table is not None
+                sink.write(table)
+        return segment_of(sink.finish(part.take()), 0)
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def _check(topic: Topic, run: Sequence[SegmentInfo], made: SegmentFile, engine: StorageEngine) -> None:
+    """Compare a merged file with what it is made of, record by record. Raises DataLoss."""
+    new = slice_batches(Slice(_merged(topic, run, made), run[0].base_offset, run[-1].end_offset + 1), engine)
+    if made.records != sum(info.record_count for info in run) or not _same(
+        (batch.select(list(_RECORD)) for batch in new), _records(run, engine)
+    ):
+        raise DataLoss(f"the merged file {made.location} is not what it was made of; the segments stay as they are")
+
+
+def _same(left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]) -> bool:
+    """Whether two streams hold the same rows, however they are cut."""
+    a_left, b_left = next(left, None), next(right, None)
+    while a_left is not None and b_left is not None:
+        count = min(a_left.num_rows, b_left.num_rows)
+        a, b = a_left.slice(0, count), b_left.slice(0, count)
+        if not all(x.equals(y.cast(x.type)) for x, y in zip(a.columns, b.columns, strict=True)):
+            return False
+        a_left = a_left.slice(count) if a_left.num_rows > count else next(left, None)
+        b_left = b_left.slice(count) if b_left.num_rows > count else next(right, None)
+    return a_left is None and b_left is None
+
+
+def _merged(topic: Topic, run: Sequence[SegmentInfo], made: SegmentFile) -> SegmentInfo:
+    return SegmentInfo(
+        topic=topic.name,
+        partition_id=run[0].partition_id,
+        base_offset=run[0].base_offset,
+        end_offset=run[-1].end_offset,
+        record_count=made.records,
+        size_bytes=made.size,
+        location=made.location,
+        first_timestamp=made.first_timestamp,
+        last_timestamp=made.last_timestamp,
+    )
