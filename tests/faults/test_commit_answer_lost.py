@@ -98,9 +98,7 @@ def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_se
     lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "SETTLE_SECONDS", 1.2)
-    with pytest.raises(
-        RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its key"
-    ):
+    with pytest.raises(RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its key"):
         lake.append(NAME, when_read(proxy, cut, stay_down=True), batch=("s", "1", 0, 6))
     proxy.come_back()
     assert len(objects(lake, lake.table(NAME))) == 3

