@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.topics import Partition
+from lakeward.store.dialect import in_integers, is_sqlite
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import record, records
 from lakeward.store.schema import partitions, topics
@@ -54,18 +55,25 @@ def of_topic(connection: sa.Connection, topic_id: int) -> list[Partition]:
     return records(Partition, connection.execute(query))
 
 
+_BY_NUMBER = Prepared(_SELECT.where(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("number")))
+
+
 def lock(
     connection: sa.Connection, topic_id: int, partition_ids: Iterable[int], *, share: bool = False
 ) -> dict[int, Partition]:
     """The partitions as they are now, by number; on PostgreSQL their rows are locked, in order.
 
-    With `share` they are kept from being deleted, no more.
+    Whoever refers to a locked partition may go on, a committed offset say. With `share` others may advance it too: it is
+    kept from being deleted, no more.
     """
-    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id.in_(sorted(set(partition_ids))))
-    found = records(
-        Partition,
-        connection.execute(query.order_by(_c.partition_id).with_for_update(of=partitions, key_share=share, read=share)),
-    )
+    numbers = sorted(set(partition_ids))
+    if is_sqlite(connection):
+        rows = [_BY_NUMBER.one(connection, {"topic": topic_id, "number": number}) for number in numbers]
+        found = [Partition(**row) for row in rows if row is not None]
+    else:
+        chosen = _SELECT.where(_c.topic_id == topic_id, in_integers(connection, _c.partition_id, numbers))
+        locked = chosen.order_by(_c.partition_id).with_for_update(of=partitions, key_share=True, read=share)
+        found = records(Partition, connection.execute(locked))
     return {each.partition_id: each for each in found}
 
 

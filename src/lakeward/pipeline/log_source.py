@@ -1,0 +1,336 @@
+"""The Spark data source `lakeward`: topics as batches and as streams, with the options of Spark's Kafka source.
+
+    spark.readStream.format("lakeward").option("subscribe", "orders").load()
+
+Where the registry is, is said by options named as the settings are (registry, warehouse, config, ...), or by the settings
+file and LAKEWARD_* variables as everywhere else. A stream's offsets are {topic: {"topic_uuid": ..., "0": offset, ...}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from lakeward.config import Settings, load_settings
+from lakeward.errors import InvalidInput, LakewardError, TopicNotFound
+from lakeward.model.topics import ConsumerOffset, Topic
+from lakeward.pipeline.log_read import (
+    EARLIEST,
+    LATEST,
+    Slice,
+    Where,
+    check_files,
+    resolved,
+    slice_batches,
+    slices_of,
+    tell_loss,
+)
+from lakeward.registry import Registry, groups, open_registry, topics
+from lakeward.storage.engine import engine_for, engine_name
+from lakeward.store import dialect, partitions
+from lakeward.store import groups as group_store
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+OPTIONS = (
+    *("subscribe", "startingoffsets", "endingoffsets", "maxoffsetspertrigger", "failondataloss", "group"),
+    "config",
+    "path",
+)
+PARTITION_BYTES = 64 << 20  # of segments that one task reads
+TOPIC_UUID = "topic_uuid"
+Offsets = dict[str, dict[str, Any]]
+
+
+class LogSource(DataSource):
+    """Format `lakeward`. Columns are those of Spark's Kafka source; headers are always there."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lakeward"
+
+    def schema(self) -> StructType:
+        from lakeward.pipeline.log_spark import spark_schema
+
+        with _Reading(self.options) as reading:
+            schemas = [spark_schema(topic) for topic in reading.topics]
+        if any(schema["value"].dataType != schemas[0]["value"].dataType for schema in schemas):
+            raise InvalidInput(f"the topics {', '.join(reading.names)} have values of different types; read one by one")
+        types = {field.name: field.dataType for field in schemas[0]}
+        types |= {
+            "topic": StringType(),
+            "partition": IntegerType(),
+            "offset": LongType(),
+            "timestampType": IntegerType(),
+        }
+        return StructType([StructField(name, types[name]) for name in COLUMNS])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _BatchReader(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _StreamReader(dict(self.options))
+
+
+class _Reading:
+    """The options of one read, and the registry that they name."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        known = {field.name for field in fields(Settings)}
+        if unknown := sorted(given.keys() - known - set(OPTIONS)):
+            raise InvalidInput(
+                f"option {unknown[0]!r} is not known; there are subscribe, startingOffsets, endingOffsets, maxOffsetsPerTrigger, "
+                "failOnDataLoss, group, config, and the settings"
+            )
+        self.names = [name.strip() for name in given.get("subscribe", given.get("path", "")).split(",") if name.strip()]
+        if not self.names:
+            raise InvalidInput("say what to read: .option('subscribe', 'topic') or 'one,another'")
+        self.fail = _flag(given.get("failondataloss", "true"))
+        self.group = given.get("group")
+        self.limit = _limit(given.get("maxoffsetspertrigger"))
+        if self.limit is not None and self.group is None:
+            raise InvalidInput("maxOffsetsPerTrigger needs a group: .option('group', 'a name of this query alone')")
+        self.starting = given.get("startingoffsets")
+        self.ending = given.get("endingoffsets")
+        settings: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+        self.settings = load_settings(given.get("config"), **settings)
+        self.registry: Registry = open_registry(self.settings, touch_warehouse=False)
+        try:
+            self.topics = [topics.load(self.registry, name) for name in self.names]
+        except BaseException:
+            self.registry.close()
+            raise
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.registry.close()
+
+    def where(self, text: str | None, default: str, topic: Topic, *, ending: bool) -> dict[int, int]:
+        """What startingOffsets or endingOffsets says of a topic: an offset for each partition."""
+        name = "endingOffsets" if ending else "startingOffsets"
+        where: Where = text or default
+        if where not in (EARLIEST, LATEST):
+            where = _by_topic(name, str(where)).get(topic.name, {})
+        with self.registry.database.read() as connection:
+            known = partitions.of_topic(connection, topic.topic_id)
+        return resolved(known, where, name, ending=ending)
+
+    def slices(self, starts: Mapping[str, Mapping[int, int]], ends: Mapping[str, Mapping[int, int]]) -> list[Slice]:
+        found: list[Slice] = []
+        with self.registry.database.read() as connection:
+            for topic in self.topics:
+                found += slices_of(connection, topic, starts[topic.name], ends[topic.name], fail_on_data_loss=self.fail)
+        return check_files(found, self.registry.engine, fail_on_data_loss=self.fail)
+
+    def tasks(self, slices: list[Slice]) -> list[InputPartition]:
+        """Slices, some together where they are small."""
+        config = self.settings.engine_config
+        tasks: list[InputPartition] = []
+        waiting: list[Slice] = []
+        for slice_ in slices:
+            if (
+                waiting
+                and sum(each.segment.size_bytes for each in waiting) + slice_.segment.size_bytes > PARTITION_BYTES
+            ):
+                tasks.append(_Task(waiting, config, self.fail))
+                waiting = []
+            waiting.append(slice_)
+        return [*tasks, _Task(waiting, config, self.fail)] if waiting else tasks
+
+
+class _Task(InputPartition):
+    def __init__(self, slices: list[Slice], config: dict[str, Any], fail: bool) -> None:
+        super().__init__(None)
+        self.slices, self.config, self.fail = slices, config, fail
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for slice_ in self.slices:
+            location = slice_.segment.location
+            engine = engine_for(location, self.config if engine_name(location) == "s3" else {})
+            try:
+                yield from map(_as_columns, slice_batches(slice_, engine))
+            except LakewardError as error:
+                segment = slice_.segment
+                tell_loss(segment.topic, segment.partition_id, slice_.first, slice_.end, str(error), fail=self.fail)
+
+
+def _as_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    kind = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)  # CreateTime, as Kafka counts them
+    columns = [kind if name == "timestampType" else batch.column(name) for name in COLUMNS]
+    return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidInput(f"failOnDataLoss={text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInput(f"maxOffsetsPerTrigger={text!r} must be a whole number from 1 on")
+    return int(text)
+
+
+def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[int, int]], strict=False)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(
+            f'{name}={text!r} is neither \'earliest\' nor \'latest\' nor JSON such as {{"orders":{{"0":23,"1":-2}}}}: {error}'
+        ) from error
+
+
+# Batches ------------------------------------------------------------------------------------------------------------------
+class _BatchReader(DataSourceReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        with _Reading(self._options) as reading:
+            starts = {t.name: reading.where(reading.starting, EARLIEST, t, ending=False) for t in reading.topics}
+            ends = {t.name: reading.where(reading.ending, LATEST, t, ending=True) for t in reading.topics}
+            return reading.tasks(reading.slices(starts, ends))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Task)
+        return partition.batches()
+
+
+# Streams ------------------------------------------------------------------------------------------------------------------
+class _StreamReader(DataSourceStreamReader):
+    """One process of Spark's calls all but `read`, one call after the other; tasks call `read`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def initialOffset(self) -> Offsets:
+        with _Reading(self._options) as reading:
+            return _offsets(reading, _initial(reading))
+
+    def latestOffset(self) -> Offsets:
+        with _Reading(self._options) as reading:
+            marks = {
+                t.name: {p.partition_id: p.high_watermark for p in topics.list_partitions(reading.registry, t.name)}
+                for t in reading.topics
+            }
+            if reading.limit is not None:
+                marks = _limited(reading.limit, _planned(reading), marks)
+            _plan(reading, marks)
+            return _offsets(reading, marks)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        with _Reading(self._options) as reading:
+            for topic in reading.topics:
+                for offsets in (start, end):
+                    _check_same_topic(topic, offsets)
+            starts, ends = _numbers(start, reading), _numbers(end, reading)
+            for name, numbers in starts.items():
+                for number, offset in numbers.items():
+                    if offset > (until := ends[name].get(number, offset)):
+                        why = f"the log ends at {until}: it is an older one than the stream has read"
+                        tell_loss(name, number, until, offset, why, fail=reading.fail)
+            return reading.tasks(reading.slices(starts, ends))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Task)
+        return partition.batches()
+
+    def commit(self, end: Offsets) -> None:
+        with _Reading(self._options) as reading:
+            if reading.group is None:
+                return
+            done = [
+                ConsumerOffset(reading.group, name, number, offset)
+                for name, offsets in _numbers(end, reading).items()
+                for number, offset in offsets.items()
+            ]
+            groups.commit(reading.registry, reading.group, done)
+
+
+def _initial(reading: _Reading) -> dict[str, dict[int, int]]:
+    return {t.name: reading.where(reading.starting, LATEST, t, ending=False) for t in reading.topics}
+
+
+def _offsets(reading: _Reading, found: Mapping[str, Mapping[int, int]]) -> Offsets:
+    return {
+        t.name: {TOPIC_UUID: t.topic_uuid, **{str(number): offset for number, offset in sorted(found[t.name].items())}}
+        for t in reading.topics
+    }
+
+
+def _numbers(offsets: Offsets, reading: _Reading) -> dict[str, dict[int, int]]:
+    """By topic and partition; a partition that is newer than the offsets starts at 0."""
+    found: dict[str, dict[int, int]] = {}
+    for topic in reading.topics:
+        said = {int(key): int(value) for key, value in offsets.get(topic.name, {}).items() if key != TOPIC_UUID}
+        found[topic.name] = {number: said.get(number, 0) for number in range(topic.partition_count)}
+    return found
+
+
+def _check_same_topic(topic: Topic, offsets: Offsets) -> None:
+    said = offsets.get(topic.name, {}).get(TOPIC_UUID, topic.topic_uuid)
+    if said != topic.topic_uuid:
+        raise TopicNotFound(
+            f"Topic does not exist: the stream has read {topic.name} ({said}), which was deleted; the topic that has its name "
+            f"now ({topic.topic_uuid}) is another one: start the query with a new checkpoint"
+        )
+
+
+# Limited batches: Spark does not say where a stream stands when it asks how far to read, so the registry remembers.
+def _planned(reading: _Reading) -> dict[str, dict[int, int]]:
+    """How far this group's stream has planned to read; a new one, to where it starts (Spark asks for the end first).
+
+    Never less than where it stands: what was planned last may not have been begun when it stopped, so after a restart one
+    batch may be larger than the limit.
+    """
+    assert reading.group is not None
+    found = _initial(reading)
+    with reading.registry.database.read() as connection:
+        key = group_store.key(connection, reading.registry.warehouse.warehouse_id, reading.group)
+        for topic in reading.topics:
+            plan = None if key is None else group_store.plan(connection, key, topic.topic_id)
+            found[topic.name] = plan or found[topic.name]
+    return found
+
+
+def _plan(reading: _Reading, offsets: Mapping[str, Mapping[int, int]]) -> None:
+    if reading.group is None:
+        return
+    with reading.registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        key = groups.ensure_in(connection, reading.registry, reading.group, now)
+        for topic in reading.topics:
+            if group_store.plan(connection, key, topic.topic_id) != dict(offsets[topic.name]):
+                group_store.set_plan(connection, key, topic.topic_id, offsets[topic.name], now)
+
+
+def _limited(
+    limit: int, done: Mapping[str, Mapping[int, int]], marks: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Ends of the next batch: at most `limit` records, shared out in proportion to what waits in each partition."""
+    waiting = {
+        (name, number): mark - min(done[name].get(number, 0), mark)
+        for name, offsets in marks.items()
+        for number, mark in offsets.items()
+    }
+    total = sum(waiting.values())
+    if total > limit:
+        shares = {place: count * limit // total for place, count in waiting.items()}
+        for place in sorted(waiting, key=lambda each: waiting[each], reverse=True)[: limit - sum(shares.values())]:
+            shares[place] = min(shares[place] + 1, waiting[place])
+        waiting = shares
+    return {
+        name: {number: min(done[name].get(number, 0), mark) + waiting[name, number] for number, mark in offsets.items()}
+        for name, offsets in marks.items()
+    }

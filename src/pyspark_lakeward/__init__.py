@@ -1,0 +1,5 @@
+"""Where Spark finds the format `lakeward` by itself: it looks into every package whose name begins with `pyspark_`."""
+
+from lakeward.pipeline.log_source import LogSource as DefaultSource
+
+__all__ = ["DefaultSource"]
