@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ def batch_of(key: BatchKey) -> Batch | None:
         raise InvalidInput(f"batch={key!r} says where it starts and not where it ends; give both, or (stream, id)")
     try:
         msgspec.json.encode(parts[2:])
+        json.dumps(msgspec.to_builtins(parts[2:]), allow_nan=False)  # msgspec would write NaN as null
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"batch={key!r}: a position must be what JSON can hold: {error}") from None
     return Batch(*parts)

@@ -188,6 +188,11 @@ def _from_rows(rows: Iterator[Any], wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
 def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
     check_names([str(name) for name in columns], wanted.schema.names)
+    single = next((name for name, values in columns.items() if not hasattr(values, "__len__")), None)
+    if single is not None:
+        raise InvalidInput(
+            f"column {single!r} is {str(columns[single])[:80]!r}, not a list of values; give one row as [{{...}}]"
+        )
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"columns have different lengths: {lengths}; give each the same number of values")

@@ -19,6 +19,7 @@ from lakeward.errors import ColumnNotFound, InvalidFilter
 from lakeward.iceberg import schemas
 from lakeward.iceberg.arrow import to_arrow_type
 from lakeward.model.tables import Document
+from lakeward.pipeline.literals import exact
 from lakeward.pipeline.target import arrow_schema
 
 
@@ -87,9 +88,10 @@ def bind_filter(source: Filter, schema: Document) -> BoundFilter:
     if source.arrow is not None:
         return BoundFilter(schema, source.arrow, _arrow_columns(source.arrow, schema))
     assert source.expression is not None
-    unbound = rewrite_not(source.expression)
+    columns = schemas.to_pyiceberg(schema)
+    unbound = exact(rewrite_not(source.expression), columns)
     try:
-        bound = bind(schemas.to_pyiceberg(schema), unbound, case_sensitive=True)
+        bound = bind(columns, unbound, case_sensitive=True)
     except ValueError as error:
         if "find field" in str(error):
             names = ", ".join(field["name"] for field in schema["fields"][:20])
@@ -149,7 +151,10 @@ class _ToArrow(BoundBooleanExpressionVisitor[pc.Expression]):
 
     def visit_in(self, term: Any, literals: set[Any]) -> pc.Expression:
         values = [self._literal(term, value) for value in literals]
-        return self._field(term).isin(pa.array([v.as_py() for v in values], values[0].type))
+        found = self._field(term).isin(pa.array([v.as_py() for v in values], values[0].type))
+        # pyarrow's isin tells 0.0 from -0.0, its == does not.
+        zeros = [v for v in values if isinstance(v.as_py(), float) and v.as_py() == 0]
+        return found | (self._field(term) == zeros[0]) if zeros else found
 
     def visit_not_in(self, term: Any, literals: set[Any]) -> pc.Expression:
         return ~self.visit_in(term, literals) & self._field(term).is_valid()

@@ -5,6 +5,7 @@ An answer of 'no' is certain; 'yes' means perhaps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -30,6 +31,7 @@ from lakeward.model.files import FileStatistics, PartitionValues, partition_key
 from lakeward.model.tables import Document
 from lakeward.pipeline import splitting, statistics
 from lakeward.pipeline.filters import BoundFilter, Filter, bind_filter
+from lakeward.pipeline.splitting import Term
 from lakeward.pipeline.statistics import Leaf
 from lakeward.pipeline.target import arrow_schema
 
@@ -120,14 +122,27 @@ def _partition_evaluator(bound: BoundFilter, spec: Document) -> Callable[[Partit
     fields = [field for field in spec["fields"] if field.get("source-id") in known]
     partition_spec = PartitionSpec.model_validate({"spec-id": spec["spec-id"], "fields": fields})
     assert bound.unbound is not None
-    projected: BooleanExpression = inclusive_projection(schema, partition_spec)(bound.unbound)
+    try:
+        projected: BooleanExpression = inclusive_projection(schema, partition_spec)(bound.unbound)
+    except (OverflowError, ValueError):  # a literal at the end of what a date can be: partitions tell nothing
+        return lambda partition: True
     evaluator = expression_evaluator(Schema(*partition_spec.partition_type(schema).fields), projected, True)
     spec_terms = splitting.terms(fields, bound.schema)
 
     def evaluate(partition: PartitionValues) -> bool:
+        if any(_may_have_wrapped(term, partition.get(term.field_id)) for term in spec_terms):
+            return True
         return evaluator(Record(*(_ordered(partition.get(t.field_id), t.result) for t in spec_terms)))
 
     return evaluate
+
+
+def _may_have_wrapped(term: Term, value: Any) -> bool:
+    """Truncating whole numbers near the least one gives, by Iceberg's arithmetic, one near the largest."""
+    width = re.fullmatch(r"truncate\[(\d+)\]", term.transform)
+    if width is None or value is None or term.result not in ("int", "long"):
+        return False
+    return bool(value > 2 ** (31 if term.result == "int" else 63) - int(width[1]))
 
 
 def _ordered(value: Any, type_: str) -> Any:

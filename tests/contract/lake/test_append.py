@@ -386,3 +386,15 @@ def test_a_file_that_changes_while_it_is_read_is_refused(lake: Lake, tmp_path: P
     assert refused.value.reason == "changed"
     assert lake.table(NAME).row_count == len(ROWS)
     assert_nothing_left_over(lake, NAME)
+
+
+def test_a_row_that_is_in_no_list_is_named_as_such(lake: Lake) -> None:
+    make_table(lake, NAME)
+    with pytest.raises(InvalidInput, match="give one row as"):
+        lake.append(NAME, ROWS[0])
+
+
+def test_a_position_that_json_cannot_hold_is_refused(lake: Lake) -> None:
+    make_table(lake, NAME)
+    with pytest.raises(InvalidInput, match="JSON"):
+        lake.append(NAME, ROWS, batch=("s", "1", 1, float("nan")))
