@@ -211,6 +211,12 @@ def iterate(
         start = found[-1].end_offset + 1
 
 
+def count(registry: Registry, topic: Topic) -> tuple[int, int]:
+    """(segments, bytes) of a topic."""
+    with registry.database.read() as connection:
+        return segments.count(connection, topic.topic_id)
+
+
 def of_range(
     connection: sa.Connection, topic: Topic, partition_id: int, start: int, end: int | None = None
 ) -> list[SegmentInfo]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
+from lakeward.components import retention
+from lakeward.components.background import repeated
 from lakeward.components.recovery import recover
 from lakeward.errors import InvalidSetting
 from lakeward.registry import Registry
@@ -11,10 +13,11 @@ from lakeward.server.app import create_app
 from lakeward.server.listening import listening_socket, make_server
 
 DEFAULT_PORT = 8181
+RETENTION_SECONDS = 60.0
 
 
 def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT, token: str | None = None) -> None:
-    """Settle what crashed writers left behind, then serve until interrupted.
+    """Settle what crashed writers left behind, then serve until interrupted; topics' retention is enforced meanwhile.
 
     Raises:
         InvalidSetting: a host that other machines reach, or a port that is taken.
@@ -25,7 +28,8 @@ def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT,
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
-        make_server(create_app(registry, token=token)).run([listening])
+        with repeated(registry, "retention", RETENTION_SECONDS, retention.enforce):
+            make_server(create_app(registry, token=token)).run([listening])
 
 
 def check_loopback(host: str) -> None:

@@ -30,12 +30,20 @@ _COLUMNS = (
 _SELECT = sa.select(topics.c.name.label("topic"), *_COLUMNS).join_from(
     topics, segments, topics.c.topic_id == _c.topic_id
 )
-# The only one that may hold an offset: the last that begins at it or before.
-AT_OFFSET = Prepared(
-    _SELECT.where(
+# The only one that may hold an offset: the last that begins at it or before. Not a join: PostgreSQL would sort all of these.
+_TOPIC_ID = (
+    sa.select(topics.c.topic_id)
+    .where(
         topics.c.warehouse_id == sa.bindparam("warehouse_id"),
         topics.c.name == sa.bindparam("name"),
         topics.c.deleted_at.is_(None),
+    )
+    .scalar_subquery()
+)
+AT_OFFSET = Prepared(
+    sa.select(sa.bindparam("name", type_=sa.Text).label("topic"), *_COLUMNS)
+    .where(
+        _c.topic_id == _TOPIC_ID,
         _c.partition_id == sa.bindparam("partition_id"),
         _c.base_offset <= sa.bindparam("offset"),
     )

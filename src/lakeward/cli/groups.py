@@ -1,0 +1,115 @@
+"""Consumer groups: how far they have read, and how to set that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from lakeward.cli.command import Context, command
+from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.errors import InvalidInput
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    groups = typer.Typer(name="groups", help="Consumer groups of the log.", no_args_is_help=True)
+    for name, function in (("list", list_groups), ("show", show), ("reset", reset), ("delete", delete)):
+        command(groups, name)(function)
+    app.add_typer(groups)
+
+
+def list_groups(context: Context) -> None:
+    """List the groups, and how far behind they are."""
+    from lakeward.lake import MetadataStore
+
+    with context.lake() as lake:
+        store = MetadataStore(lake)
+        lags = {group: store.lag(group) for group in store.list_consumer_groups()}
+    rows = [
+        {"group": group, "topics": sorted({each.topic for each in lag}), "lag": sum(each.lag for each in lag)}
+        for group, lag in lags.items()
+    ]
+    show_rows("groups", rows, ("group", "topics", "lag"), json=context.json)
+
+
+def show(context: Context, group: GroupArgument) -> None:
+    """Show how far a group has read in each partition of its topics."""
+    from lakeward.lake import MetadataStore
+
+    with context.lake() as lake:
+        found = MetadataStore(lake).lag(group)
+    columns = ("topic", "partition_id", "committed_offset", "high_watermark", "lag")
+    show_rows("partitions", [as_row(each) for each in found], columns, json=context.json)
+
+
+def reset(
+    context: Context,
+    group: GroupArgument,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    to: Annotated[
+        str, typer.Option("--to", help="earliest, latest, an offset, or a time such as 2026-01-02T03:04:05Z.")
+    ],
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.", show_default=False)] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only show what would be.")] = False,
+) -> None:
+    """Set where a group reads on in a topic.
+
+    Shows what would change; --execute does it. The group's consumers should not run meanwhile.
+    """
+    from lakeward.lake import MetadataStore
+    from lakeward.registry import groups
+
+    with context.lake() as lake:
+        store = MetadataStore(lake)
+        known = [each for each in store.list_partitions(topic) if partition in (None, each.partition_id)]
+        if not known:
+            raise InvalidInput(f"{topic} has no partition {partition}")
+        offsets = _offsets(
+            lake, topic, {each.partition_id: (each.log_start_offset, each.high_watermark) for each in known}, to
+        )
+        rows = [
+            {"partition_id": number, "now": store.get_committed_offset(group, topic, number), "then": offset}
+            for number, offset in offsets.items()
+        ]
+        if execute:
+            groups.reset(lake.registry, group, topic, offsets)
+    if context.json:
+        show_record({"group": group, "topic": topic, "executed": execute, "offsets": rows}, json=True)
+        return
+    show_rows("partitions", rows, ("partition_id", "now", "then"), json=False)
+    print("\ndone" if execute else "\nnothing was changed; --execute does it")
+
+
+def _offsets(lake: object, topic: str, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
+    """An offset for each partition. Raises InvalidInput."""
+    from lakeward.lake import Lake
+    from lakeward.lake.consumer import offset_at
+
+    assert isinstance(lake, Lake)
+    if to == "earliest":
+        return {number: start for number, (start, _) in ends.items()}
+    if to == "latest":
+        return {number: end for number, (_, end) in ends.items()}
+    if to.isdecimal():
+        return dict.fromkeys(ends, int(to))
+    try:
+        time = datetime.fromisoformat(to)
+    except ValueError:
+        raise InvalidInput(
+            f"--to {to!r} is not earliest, latest, an offset or a time such as 2026-01-02T03:04:05Z"
+        ) from None
+    if time.tzinfo is None:
+        raise InvalidInput(f"--to {to!r} has no zone; write {to}Z or {to}+01:00")
+    return {number: offset_at(lake.registry, topic, number, time) for number in ends}
+
+
+def delete(context: Context, group: GroupArgument) -> None:
+    """Forget a group and what it has committed."""
+    from lakeward.lake import MetadataStore
+
+    with context.lake() as lake:
+        MetadataStore(lake).delete_consumer_group(group)
+    show_record({"deleted": group}, json=context.json)

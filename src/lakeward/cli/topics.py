@@ -1,0 +1,269 @@
+"""Topics of the log: make them, look at them, read and append records as JSON lines, keep them in order."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from lakeward.cli.command import Context, command, limited
+from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.tables import LimitOption
+from lakeward.errors import InvalidInput
+from lakeward.model.topics import TopicConfig
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+_RETENTION = Annotated[
+    str | None, typer.Option("--retention", help="How long records are kept: 7d, 12h, 30m, 90s, 500ms, or forever.")
+]
+_SET = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic; may be given again.")
+]
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def add_to(app: typer.Typer) -> None:
+    topics = typer.Typer(name="topics", help="The topics of the log.", no_args_is_help=True)
+    for name, function in (
+        ("list", list_topics),
+        ("create", create),
+        ("show", show),
+        ("configure", configure),
+        ("delete", delete),
+        ("append", append),
+        ("read", read),
+        ("retain", retain),
+        ("compact", compact),
+    ):
+        command(topics, name)(function)
+    app.add_typer(topics)
+
+
+def list_topics(context: Context, limit: LimitOption = 100) -> None:
+    """List the topics."""
+    from lakeward.lake import MetadataStore
+
+    with context.lake() as lake:
+        found = MetadataStore(lake).list_topics()
+    rows = [_row(topic) for topic in limited(found, limit)]
+    show_rows("topics", rows, ("topic", "partitions", "retention", "created_at"), len(found), json=context.json)
+
+
+def create(
+    context: Context,
+    topic: TopicArgument,
+    partitions: Annotated[int, typer.Option("--partitions", help="They can be more later, never fewer.")] = 1,
+    retention: _RETENTION = None,
+    set_: _SET = None,
+) -> None:
+    """Make a topic."""
+    from lakeward.lake import MetadataStore
+
+    wanted = TopicConfig(topic, partitions, parse_retention(retention), _pairs(set_))
+    with context.lake() as lake:
+        made = MetadataStore(lake).create_topic(wanted)
+    show_record(_row(made), json=context.json)
+
+
+def show(context: Context, topic: TopicArgument) -> None:
+    """Show a topic's partitions, and how many segments they have."""
+    from lakeward.lake import MetadataStore
+    from lakeward.registry import segments, topics
+
+    with context.lake() as lake:
+        found = topics.load(lake.registry, topic)
+        partitions = MetadataStore(lake).list_partitions(topic)
+        count, size = segments.count(lake.registry, found)
+    record = {**_row(found), "segments": count, "bytes": size}
+    rows = [{**as_row(each), "records": each.high_watermark - each.log_start_offset} for each in partitions]
+    if context.json:
+        show_record({**record, "of_partition": rows}, json=True)
+        return
+    show_record(record, json=False)
+    print()
+    show_rows("partitions", rows, ("partition_id", "log_start_offset", "high_watermark", "records"), json=False)
+
+
+def configure(
+    context: Context,
+    topic: TopicArgument,
+    partitions: Annotated[int | None, typer.Option("--partitions", help="More than there are.")] = None,
+    retention: _RETENTION = None,
+    set_: _SET = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Remove a setting.")] = None,
+) -> None:
+    """Change a topic; what is not named stays."""
+    from lakeward.lake import MetadataStore
+    from lakeward.registry import topics
+
+    changes: dict[str, str | None] = {**_pairs(set_), **dict.fromkeys(unset or ())}
+    keep = topics.KEEP if retention is None else parse_retention(retention)
+    with context.lake() as lake:
+        changed = MetadataStore(lake).update_topic_config(topic, changes, partition_count=partitions, retention_ms=keep)
+    show_record(_row(changed), json=context.json)
+
+
+def delete(
+    context: Context,
+    topic: TopicArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a topic, its records and the offsets committed in it.
+
+    Its files wait in quarantine; a topic made again under the name is another one.
+    """
+    from lakeward.lake import MetadataStore
+
+    if not yes and not (sys.stdin.isatty() and typer.confirm(f"delete topic {topic} with all its records?")):
+        raise InvalidInput(f"topic {topic} was not deleted; say --yes")
+    with context.lake() as lake:
+        MetadataStore(lake).delete_topic(topic)
+    show_record({"deleted": topic}, json=context.json)
+
+
+# Records ------------------------------------------------------------------------------------------------------------------
+def append(
+    context: Context,
+    topic: TopicArgument,
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; standard input without.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Of all records.", show_default=False)] = None,
+    producer: Annotated[
+        tuple[str, int] | None,
+        typer.Option("--producer", metavar="NAME SEQUENCE", help="Append once, however often it is repeated."),
+    ] = None,
+) -> None:
+    """Append records given as JSON lines.
+
+    A line is {"key": "k", "value": "v"}, with a timestamp and headers if wanted. All are appended at once, or none.
+    """
+    from lakeward.cli.records import from_lines
+    from lakeward.registry import topics
+
+    with context.lake() as lake:
+        found = topics.load(lake.registry, topic)
+        try:
+            with sys.stdin.buffer if file is None else file.open("rb") as lines:
+                result = lake.log.append(topic, from_lines(lines, found), partition=partition, producer=producer)
+        except OSError as error:
+            raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+    if context.json:
+        show_record(as_row(result), json=True)
+        return
+    offsets = {str(each.partition_id): f"{each.base_offset} to {each.end_offset}" for each in result.segments}
+    show_record({"records": result.records, "offsets": offsets, "replayed": result.replayed}, json=False)
+
+
+def read(
+    context: Context,
+    topic: TopicArgument,
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.", show_default=False)] = None,
+    start: Annotated[str, typer.Option("--start", help="earliest, latest or an offset.")] = "earliest",
+    end: Annotated[str, typer.Option("--end", help="latest or an offset, which is not read.")] = "latest",
+    limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many records; 0 for all.")] = 100,
+) -> None:
+    """Write records as JSON lines, partition by partition.
+
+    With --json they are one document.
+    """
+    from lakeward.cli.records import to_document
+
+    shown: list[dict[str, Any]] = []
+    count = 0
+    with context.lake() as lake:
+        for batch in lake.log.scan(topic, _offset(start), _offset(end)):
+            for row in batch.to_pylist():
+                if partition is not None and row["partition"] != partition:
+                    continue
+                if limit and count == limit:
+                    break
+                count += 1
+                document = to_document(row)
+                if context.json:
+                    shown.append(document)
+                else:
+                    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    if context.json:
+        show_record({"records": shown, "total": count}, json=True)
+
+
+def retain(
+    context: Context, topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All without.")] = None
+) -> None:
+    """Delete segments that are past their topic's retention.
+
+    `lakeward serve` does it every minute.
+    """
+    with context.lake() as lake:
+        result = lake.log.enforce_retention(topic)
+    if context.json:
+        show_record(as_row(result), json=True)
+        return
+    show_record({"segments": result.segments}, json=False)
+    if result.kept:
+        print("\nkept though they are old, since a group has not read them:\n")
+        rows = [as_row(each) for each in result.kept]
+        show_rows("kept", rows, ("topic", "partition_id", "group_id", "committed_offset"), json=False)
+
+
+def compact(
+    context: Context,
+    topic: TopicArgument,
+    megabytes: Annotated[int, typer.Option("--megabytes", min=1, help="Of a merged segment, at most.")] = 128,
+) -> None:
+    """Merge small neighbouring segments; offsets stay as they are."""
+    with context.lake() as lake:
+        result = lake.log.compact_segments(topic, megabytes * 1_000_000)
+    show_record(as_row(result), json=context.json)
+
+
+def parse_retention(text: str | None) -> int | None:
+    """'7d' -> milliseconds; none for 'forever'. Raises InvalidInput."""
+    if text is None or text == "forever":
+        return None
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text)
+    if match is None:
+        raise InvalidInput(f"retention {text!r} is not understood; write 7d, 12h, 30m, 90s, 500ms or forever")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InvalidInput(f"--set {text!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _offset(text: str) -> str | int:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def _row(topic: Any) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "uuid": topic.topic_uuid,
+        "partitions": topic.partition_count,
+        "retention_ms": topic.retention_ms,
+        "retention": _retention_text(topic.retention_ms),
+        "config": topic.config,
+        "created_at": topic.created_at,
+        "location": topic.location,
+    }
+
+
+def _retention_text(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return "forever"
+    unit = next(
+        each
+        for each in ("d", "h", "m", "s", "ms")
+        if (milliseconds % _UNITS[each] == 0 and milliseconds) or each == "ms"
+    )
+    return f"{milliseconds // _UNITS[unit]}{unit}"

@@ -1,0 +1,46 @@
+"""Work that is done again and again while a server runs: by one process at a time, the one that has the lease."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from lakeward.errors import LakewardError, LeaseHeld
+from lakeward.registry import Registry, leases
+
+log = structlog.get_logger()
+
+LEASE_SECONDS = 30.0
+
+
+@contextmanager
+def repeated(registry: Registry, name: str, seconds: float, action: Callable[[Registry], object]) -> Iterator[None]:
+    """While the block runs, do `action` every so many seconds in a thread. What goes wrong is logged, and tried again."""
+    done = threading.Event()
+
+    def run() -> None:
+        while True:
+            _once(registry, name, action)
+            if done.wait(seconds):
+                return
+
+    thread = threading.Thread(target=run, name=f"lakeward-{name}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _once(registry: Registry, name: str, action: Callable[[Registry], object]) -> None:
+    try:
+        with leases.held(registry, f"background:{name}", seconds=LEASE_SECONDS):
+            action(registry)
+    except LeaseHeld:  # another process is at it
+        pass
+    except LakewardError as error:
+        log.warning("background_failed", work=name, error=str(error), code=error.code)
