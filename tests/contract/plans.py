@@ -49,6 +49,24 @@ def recording_indexes(database: Database) -> Iterator[set[str]]:
 
 
 @contextmanager
+def recording_sorts(database: Database) -> Iterator[set[str]]:
+    """Yields a set that fills with the statements of the block that sort what they find: an index would give it in order."""
+    sorting: set[str] = set()
+
+    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
+        if database.is_sqlite:
+            steps = " ".join(_sqlite_steps(connection, statement, parameters))
+            found = "TEMP B-TREE FOR ORDER BY" in steps
+        else:
+            found = '"Node Type": "Sort"' in json.dumps(_postgresql_plan(connection, statement, parameters))
+        if found:
+            sorting.add(statement)
+
+    with _before_each(database, note):
+        yield sorting
+
+
+@contextmanager
 def _before_each(database: Database, note: Callable[[sa.Connection, str, Any], None]) -> Iterator[None]:
     def listen(connection: sa.Connection, _: Any, statement: str, parameters: Any, __: Any, many: bool) -> None:
         if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement):

@@ -312,6 +312,24 @@ def test_a_scan_would_be_seen(filled: Database) -> None:
         assert len(found) == 1, statement
 
 
+def test_segments_are_found_in_order_and_never_sorted(filled: Database) -> None:
+    """A sort reads all of what it sorts: half a partition for one offset."""
+    segments = _modules()["segments"]
+    with filled.engine.connect() as connection, plans.recording_sorts(filled) as sorting:
+        LOOKUPS["segments.AT_OFFSET"][0](segments, connection)
+        for name in ("segments.page", "segments.last_end", "segments.end_before"):
+            for call in CALLS[name]:
+                call(segments, connection)
+    assert sorting == set()
+
+
+def test_a_sort_would_be_seen(filled: Database) -> None:
+    statement = "SELECT * FROM segments WHERE topic_id = 1 AND partition_id = 1 ORDER BY size_bytes"
+    with filled.engine.connect() as connection, plans.recording_sorts(filled) as sorting:
+        connection.exec_driver_sql(statement)
+    assert sorting == {statement}
+
+
 def test_a_row_is_deleted_without_a_scan_for_what_refers_to_it(filled: Database) -> None:
     """Checks of foreign keys show in no plan: each needs an index that begins with its columns."""
     for table in schema.metadata.sorted_tables:

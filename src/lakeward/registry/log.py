@@ -24,7 +24,7 @@ from lakeward.store import topics as topic_store
 
 # (producer, sequence): the key under which an append happens once.
 ProducerKey: TypeAlias = tuple[str, int]
-Also = Callable[[sa.Connection, datetime], None]
+Also = Callable[[sa.Connection, datetime], object]
 
 
 class SegmentFile(NamedTuple):

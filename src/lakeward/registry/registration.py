@@ -29,7 +29,7 @@ from lakeward.store import intents as intent_store
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
 
 # What else belongs to a commit: it gets the transaction's connection and the registry's time.
-Also = Callable[[sa.Connection, datetime], None]
+Also = Callable[[sa.Connection, datetime], object]
 
 
 def register(

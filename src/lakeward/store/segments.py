@@ -27,10 +27,14 @@ _COLUMNS = (
     _c.last_timestamp,
     _c.created_at,
 )
-_SELECT = sa.select(topics.c.name.label("topic"), *_COLUMNS).join_from(
-    topics, segments, topics.c.topic_id == _c.topic_id
-)
-# The only one that may hold an offset: the last that begins at it or before. Not a join: PostgreSQL would sort all of these.
+
+
+def _select(topic_id: int) -> sa.Select[Any]:
+    """Not a join with topics, here and below: PostgreSQL then reads all of a partition and sorts it."""
+    name = sa.select(topics.c.name).where(topics.c.topic_id == topic_id).scalar_subquery()
+    return sa.select(name.label("topic"), *_COLUMNS).where(_c.topic_id == topic_id)
+
+
 _TOPIC_ID = (
     sa.select(topics.c.topic_id)
     .where(
@@ -40,6 +44,7 @@ _TOPIC_ID = (
     )
     .scalar_subquery()
 )
+# The only one that may hold an offset: the last that begins at it or before.
 AT_OFFSET = Prepared(
     sa.select(sa.bindparam("name", type_=sa.Text).label("topic"), *_COLUMNS)
     .where(
@@ -79,7 +84,9 @@ def page(
         .limit(1)
         .scalar_subquery()
     )
-    query = _SELECT.where(is_partition, _c.base_offset >= sa.func.coalesce(holding, 0), _c.end_offset >= start)
+    query = _select(topic_id).where(
+        is_partition, _c.base_offset >= sa.func.coalesce(holding, 0), _c.end_offset >= start
+    )
     if end is not None:
         query = query.where(_c.base_offset < end)
     return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset).limit(limit)))
@@ -101,7 +108,7 @@ def last_end(connection: sa.Connection, topic_id: int, partition_id: int) -> int
 
 def of_intent(connection: sa.Connection, topic_id: int, partition_id: int, intent_id: str) -> list[SegmentInfo]:
     """What one append has put into a partition, by offset."""
-    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id == partition_id, _c.intent_id == intent_id)
+    query = _select(topic_id).where(_c.partition_id == partition_id, _c.intent_id == intent_id)
     return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset)))
 
 
