@@ -317,9 +317,9 @@ def test_segments_are_found_in_order_and_never_sorted(filled: Database) -> None:
     segments = _modules()["segments"]
     with filled.engine.connect() as connection, plans.recording_sorts(filled) as sorting:
         LOOKUPS["segments.AT_OFFSET"][0](segments, connection)
-        for name in ("segments.page", "segments.last_end", "segments.end_before"):
-            for call in CALLS[name]:
-                call(segments, connection)
+        segments.page(connection, 1, 1, start=55, limit=10)
+        segments.last_end(connection, 1, 1)
+        segments.end_before(connection, 1, 1, 50)
     assert sorting == set()
 
 

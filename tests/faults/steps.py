@@ -17,9 +17,11 @@ import lakeward
 from lakeward.components import cleaner, snapshotter
 from lakeward.lake import writes
 from lakeward.model.files import DataFile
+from lakeward.pipeline import log_compact
 from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.pipeline.log_write import log_target, write_records
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, snapshots, tables
+from lakeward.registry import Registry, intents, log, registration, snapshots, tables, topics
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -30,6 +32,10 @@ WRITE_STEPS = ("intent", "half a file", "files", "transaction", "registered")
 FLUSH_STEPS = ("flush intent", "flush objects", "flush transaction", "flushed")
 REPLACE_STEPS = ("replacement's files", "replacement transaction", "replaced")
 CLEAN_STEPS = ("quarantine transaction", "objects deleted", "cleaned")
+LOG_STEPS = ("append intent", "segment files", "append transaction", "appended")
+MERGE_STEPS = ("merged file", "merge transaction", "merged")
+TOPIC = "orders"
+RECORDS = [{"key": str(i), "value": str(i)} for i in range(30)]
 
 
 def die() -> None:
@@ -108,6 +114,29 @@ def clean(registry: Registry, step: str) -> None:
     die()
 
 
+def append(registry: Registry, step: str) -> None:
+    topic = topics.load(registry, TOPIC)
+    intent = intents.open_intent(registry, topic)
+    if step == "append intent":
+        die()
+    files = write_records(log_target(topic, intent, registry.engine(topic.location)), topic, RECORDS)
+    if step == "segment files":
+        die()
+    if step == "append transaction":
+        die_at_commit(registry, "UPDATE partitions")
+    log.register(registry, topic, intent, files, producer=("p", 1))
+    die()
+
+
+def merge(registry: Registry, step: str) -> None:
+    if step == "merged file":
+        log_compact._check = lambda *_: die()  # after the file is written
+    if step == "merge transaction":
+        die_at_commit(registry, "INSERT INTO segments")
+    log_compact.compact_segments(registry, TOPIC)
+    die()
+
+
 def live_writer(registry: Registry) -> None:
     """Declare a write, say so, wait to be told, and register: for longer than the lease."""
     table, metadata = tables.load_with_metadata(registry, NAME)
@@ -130,6 +159,7 @@ def main() -> None:
         lake.close()
     else:
         kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
+        kinds |= {LOG_STEPS: append, MERGE_STEPS: merge}
         next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakeward import Lake, StorageManager
+from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
 from lakeward.errors import RegistryUnavailable
 from lakeward.registry import settling
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
@@ -39,9 +39,9 @@ def lake(proxy: Proxy, tmp_path: Path) -> Iterator[Lake]:
         yield opened
 
 
-def when_read(proxy: Proxy, *cuts: Cut, **how: Any) -> Iterator[dict[str, Any]]:
+def when_read(proxy: Proxy, *cuts: Cut, rows: Iterable[dict[str, Any]] = ROWS, **how: Any) -> Iterator[dict[str, Any]]:
     """Rows that arm the proxy when the last of them is written: the next commit is the registration's."""
-    yield from ROWS
+    yield from rows
     proxy.cut(*cuts, **how)
 
 
@@ -175,3 +175,22 @@ def test_a_lost_intent_writes_no_file(lake: Lake, proxy: Proxy, cut: Cut) -> Non
     assert objects(lake, lake.table(NAME)) == set()
     lake.append(NAME, ROWS)
     assert_rows_once(lake)
+
+
+@BOTH
+@pytest.mark.parametrize("producer", [None, ("p", 1)])
+def test_an_append_to_the_log_with_a_lost_answer_is_there_once(
+    lake: Lake, proxy: Proxy, cut: Cut, producer: tuple[str, int] | None
+) -> None:
+    MetadataStore(lake).create_topic(TopicConfig("log", 2))
+    lake.log.append("log", ["first"], partition=1)
+    result = lake.log.append(
+        "log", when_read(proxy, cut, rows=[{"value": "x"}, {"value": "y"}]), partition=1, producer=producer
+    )
+    assert (proxy.made, result.records, result.replayed) == (1, 2, False)
+    assert [(each.base_offset, each.end_offset) for each in result.segments] == [(1, 2)]
+    rows = [row for batch in lake.log.scan("log") for row in batch.to_pylist()]
+    assert [(row["offset"], row["value"]) for row in rows] == [(0, b"first"), (1, b"x"), (2, b"y")]
+    assert rows_of(lake.registry, "pending_writes") == []
+    if producer is not None:
+        assert lake.log.append("log", ["x"], producer=producer).segments == result.segments

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from lakeward import Lake
-from tests.faults.steps import CLEAN_STEPS, FLUSH_STEPS, NAME, REPLACE_STEPS, WRITE_STEPS
+from lakeward import Lake, MetadataStore, TopicConfig
+from tests.faults.steps import (
+    CLEAN_STEPS,
+    FLUSH_STEPS,
+    LOG_STEPS,
+    MERGE_STEPS,
+    NAME,
+    RECORDS,
+    REPLACE_STEPS,
+    TOPIC,
+    WRITE_STEPS,
+)
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +111,60 @@ def test_a_clean_up_that_is_killed_leaves_no_object_and_no_footer_to_the_next_on
                 assert connection.exec_driver_sql(f"SELECT count(*) FROM {left}").scalar_one() == 1
             assert connection.exec_driver_sql("SELECT count(*) FROM retired_files").scalar_one() == 0
         assert_nothing_left_over(lake, NAME)
+
+
+def read_topic(lake: Lake) -> list[tuple[int, int, bytes]]:
+    rows = [row for batch in lake.log.scan(TOPIC) for row in batch.to_pylist()]
+    return [(row["partition"], row["offset"], row["value"]) for row in rows]
+
+
+def topic_objects(lake: Lake) -> set[str]:
+    topic = MetadataStore(lake).get_topic(TOPIC)
+    assert topic is not None
+    return {info.location for info in lake.registry.engine(topic.location).list(topic.location + "/")}
+
+
+def segment_files(lake: Lake) -> set[str]:
+    store = MetadataStore(lake)
+    partitions = store.list_partitions(TOPIC)
+    return {each.location for p in partitions for each in store.get_segments(TOPIC, p.partition_id)}
+
+
+@pytest.mark.parametrize("step", LOG_STEPS)
+def test_an_append_to_the_log_that_is_killed_happens_whole_or_not_at_all_and_once_when_it_is_sent_again(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        MetadataStore(lake).create_topic(TopicConfig(TOPIC, 3))
+        lake.log.append(TOPIC, RECORDS)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        assert len(read_topic(lake)) == len(RECORDS) * (2 if step == "appended" else 1)
+        assert topic_objects(lake) == segment_files(lake)
+        assert lake.log.append(TOPIC, RECORDS, producer=("p", 1)).replayed is (step == "appended")
+        found = read_topic(lake)
+        assert len(found) == 2 * len(RECORDS)
+        for partition in MetadataStore(lake).list_partitions(TOPIC):
+            offsets = [offset for number, offset, _ in found if number == partition.partition_id]
+            assert offsets == list(range(partition.high_watermark))
+        assert topic_objects(lake) == segment_files(lake)
+
+
+@pytest.mark.parametrize("step", MERGE_STEPS)
+def test_a_merge_of_segments_that_is_killed_leaves_the_old_ones_or_the_new_one(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        MetadataStore(lake).create_topic(TopicConfig(TOPIC))
+        for start in range(0, 30, 10):
+            lake.log.append(TOPIC, RECORDS[start : start + 10])
+        before = read_topic(lake)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        assert read_topic(lake) == before
+        assert len(segment_files(lake)) == (1 if step == "merged" else 3)
+        assert lake.clean().failed == []
+        assert topic_objects(lake) == segment_files(lake)
 
 
 def test_a_writer_that_lives_longer_than_its_lease_keeps_its_files(registry_url: str, tmp_path: Path) -> None:

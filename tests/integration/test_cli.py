@@ -54,7 +54,15 @@ def orders(shell: Shell) -> Shell:
     return shell
 
 
+def test_a_mistyped_lakehouse_is_not_taken_for_an_empty_one(shell: Shell) -> None:
+    for words in (("tables",), ("recover",), ("topics", "list"), ("append", "a.b", shell.parquet("a.parquet", 1))):
+        error = shell.json(*words, exit_code=1)["error"]
+        assert error["code"] == "registry_outdated" and "there is no lakehouse at" in error["message"]
+    assert [path.name for path in shell.folder.iterdir()] == ["a.parquet"]
+
+
 def test_an_empty_lakehouse_has_no_tables(shell: Shell) -> None:
+    shell.run("db", "upgrade")
     assert shell.json("tables") == {"tables": [], "total": 0}
     assert shell.run("tables") == "no tables\n"
 

@@ -115,7 +115,7 @@ def create(
     Its namespace is created too if it is missing.
     """
     columns = parse_columns(schema)
-    with context.lake() as lake:
+    with context.lake(make=True) as lake:
         made = lake.create_table(parse_name(table), columns, partition_by=partition_by or (), format=format)
     record = {
         "table": format_name((*made.namespace, made.name)),

@@ -64,7 +64,7 @@ def create(
     from lakeward.lake import MetadataStore
 
     wanted = TopicConfig(topic, partitions, parse_retention(retention), _pairs(set_))
-    with context.lake() as lake:
+    with context.lake(make=True) as lake:
         made = MetadataStore(lake).create_topic(wanted)
     show_record(_row(made), json=context.json)
 

@@ -50,6 +50,8 @@ def partition_spec(
     columns = {c.field_id: c for c in types.walk(schema)}
     fields: list[Document] = []
     for each in partition_by:
+        if not isinstance(each, (str, dict)):
+            raise InvalidSchema(f"partition field {each!r} is neither a text such as 'day(ts)' nor a field's document")
         field = _field_document(each, columns) if isinstance(each, dict) else _parsed(each, schema)
         if "field-id" not in field:
             last_partition_id += 1

@@ -88,8 +88,12 @@ def _checked(
 def _located(target: WriteTarget, path: str) -> tuple[str, StorageEngine]:
     location = path if path.startswith((LOCAL_SCHEME, S3_SCHEME)) else LOCAL_SCHEME + os.path.abspath(path)
     engine = target.engine if engine_name(location) == target.engine.name else engine_for(location)
-    if engine.name == "local" and os.path.isdir(location.removeprefix(LOCAL_SCHEME)):
-        raise FileRefused("wrong_format", f"{path} is a folder; name the files in it")
+    if engine.name == "local":
+        local = location.removeprefix(LOCAL_SCHEME)
+        if os.path.isdir(local):
+            raise FileRefused("wrong_format", f"{path or 'an empty path'} is a folder; name the files in it")
+        if os.path.exists(local) and not os.path.isfile(local):  # a pipe would be waited for
+            raise FileRefused("wrong_format", f"{path} is no regular file; write what comes from it to one")
     return location, engine
 
 
@@ -160,6 +164,7 @@ def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues
         hashing = HashingOutput(output)
         while chunk := opened.read(CHUNK_SIZE):
             hashing.write(chunk)
+    _check_pages(target.engine, location, source.name)
     part = Part.of(target, partition)
     return DataFile(
         path=location,
@@ -175,6 +180,16 @@ def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues
         is_compressed=target.is_compressed,
         footer=encode_footer(source.metadata),
     )
+
+
+def _check_pages(engine: StorageEngine, location: str, name: str) -> None:
+    """Read every page once: a footer says nothing of them, and one damaged page would make the table unreadable."""
+    with engine.open_input(location) as opened:
+        try:
+            for _ in pq.ParquetFile(opened, page_checksum_verification=True).iter_batches():
+                pass
+        except (pa.ArrowException, OSError) as error:
+            raise FileRefused("unreadable", f"{name}: its data cannot be read: {error}") from error
 
 
 # Rewriting --------------------------------------------------------------------------------------------------------------

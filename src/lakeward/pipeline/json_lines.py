@@ -175,7 +175,7 @@ def _has_decimals(schema: Document) -> bool:
 def _row(decoder: Any, line: bytes, number: int, name: str) -> dict[str, Any]:
     try:
         row = decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileRefused("unreadable", f"{name}, line {number}: no JSON: {error}") from error
     if not isinstance(row, dict):
         raise FileRefused(

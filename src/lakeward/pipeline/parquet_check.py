@@ -95,6 +95,11 @@ def matching_key(schema: pa.Schema, table: Document) -> Key:
     have = dict(_ids(schema))
     if not have or None in have.values():
         return by_name
+    twice = next((i for i in have.values() if list(have.values()).count(i) > 1), None)
+    if twice is not None:
+        raise FileRefused(
+            "unknown_field_id", f"two columns have the field id {twice}; write the file with one for each"
+        )
     paths = {column.field_id: column.path for column in schemas.columns(table)}
     if any(field_id not in paths for field_id in have.values()):
         return by_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -118,6 +119,6 @@ def _number(properties: dict[str, str], name: str) -> int | None:
     if name not in properties:
         return None
     text = properties[name]
-    if not text.lstrip("-").isdecimal():
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise InvalidSetting(f"table property {name!r} is {text!r}; it is a whole number")
     return int(text)

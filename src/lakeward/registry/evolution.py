@@ -12,7 +12,7 @@ from lakeward.iceberg import evolution, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets
+from lakeward.registry.secrets import check_properties
 from lakeward.registry.tables import find_locked, metadata_in
 from lakeward.store import dialect, tables
 
@@ -130,9 +130,8 @@ def move_column(registry: Registry, name: TableName, path: Any, **where: Any) ->
 
 
 def set_properties(registry: Registry, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
-    """Set properties; those whose value is None are removed. Raises: TableNotFound."""
-
-    check_no_secrets("property", properties)
+    """Set properties; those whose value is None are removed. Raises: TableNotFound, InvalidInput."""
+    check_properties(properties)
 
     def edit(table: Table, current: TableMetadata) -> Edited:
         merged = {**current.properties, **properties}

@@ -10,6 +10,26 @@ from lakeward.errors import InvalidInput
 _WORDS = ("secret", "password", "passwd", "token", "accesskey", "credential")
 
 
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """A table's properties: texts, and no secrets. None for a value removes it.
+
+    Raises:
+        InvalidInput: naming the property.
+    """
+    for name, value in properties.items():
+        for text in (name, value):
+            if text is not None and (not isinstance(text, str) or not _is_storable(text)):
+                raise InvalidInput(
+                    f"property {name!r}={value!r}: names and values are texts, without NUL and surrogates"
+                )
+    check_no_secrets("property", properties)
+
+
+def _is_storable(text: str) -> bool:
+    """PostgreSQL's texts hold neither NUL nor surrogates."""
+    return not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+
+
 def check_no_secrets(what: str, values: Mapping[str, Any]) -> None:
     """The registry's columns are readable, and properties reach every engine: credentials belong into the settings.
 

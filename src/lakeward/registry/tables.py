@@ -14,7 +14,7 @@ from lakeward.model.names import NamespaceName, TableIdentifier, TableName, pars
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets
+from lakeward.registry.secrets import check_no_secrets, check_properties
 from lakeward.storage.engine import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.store import dialect, intents, retired, snapshots, tables
@@ -131,7 +131,7 @@ def create(
     _one_of("storage_engine", storage_engine or location_engine, (location_engine,))
     check_no_secrets("engine_config", engine_config or {})
     registry.engine(registry.warehouse.location, engine_config)  # refuses a setting that the engine does not know
-    check_no_secrets("property", properties or {})
+    check_properties(properties or {})
     table_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 from psycopg.types.string import TextLoader
 
@@ -309,12 +310,27 @@ def _wrapped(database: Database) -> Iterator[None]:
             "use fewer, or give each its own lake"
         ) from error
     except sa.exc.DBAPIError as error:
+        if _refuses_us(error):
+            raise RegistryUnavailable(
+                f"the registry {database.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
+                "and the database's name"
+            ) from error
         if _does_not_answer(error):
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} does not answer: {_reason(error)}; "
                 "check that it runs and that the address is right"
             ) from error
         raise DatabaseError(f"the registry {database.shown_url} refused a statement: {_reason(error)}") from error
+
+
+def _refuses_us(error: sa.exc.DBAPIError) -> bool:
+    """PostgreSQL answers a connection with no: class 28 is a wrong user or password, 3D000 an unknown database. Before
+    there is a connection the driver gives the text alone.
+    """
+    state = getattr(error.orig, "sqlstate", None) or ""
+    told = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
+    is_connecting = isinstance(error.orig, psycopg.OperationalError) and not state
+    return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
 
 
 def _does_not_answer(error: sa.exc.DBAPIError) -> bool:

@@ -44,6 +44,9 @@ _TOPIC_ID = (
     )
     .scalar_subquery()
 )
+_ONE: sa.ColumnElement[int] = sa.literal_column(
+    "1", sa.Integer
+)  # a limit that is a parameter has PostgreSQL plan each execution anew
 # The only one that may hold an offset: the last that begins at it or before.
 AT_OFFSET = Prepared(
     sa.select(sa.bindparam("name", type_=sa.Text).label("topic"), *_COLUMNS)
@@ -53,7 +56,7 @@ AT_OFFSET = Prepared(
         _c.base_offset <= sa.bindparam("offset"),
     )
     .order_by(_c.base_offset.desc())
-    .limit(1)
+    .limit(_ONE)
 )
 _INSERT = Prepared(segments.insert())
 
@@ -96,7 +99,7 @@ _LAST_END = Prepared(
     sa.select(_c.end_offset)
     .where(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
     .order_by(_c.base_offset.desc())
-    .limit(1)
+    .limit(_ONE)
 )
 
 

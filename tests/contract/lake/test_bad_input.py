@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 import subprocess
@@ -240,6 +241,50 @@ def test_files_that_do_not_fit_are_named_with_their_reason(lake: Lake, tmp_path:
             lake.append(NAME, [good, path], batch=("files", reason))
         assert refused.value.reason == reason, path
         assert path.name in str(refused.value)
+
+
+def test_a_file_with_a_damaged_page_is_refused_though_its_footer_fits(lake: Lake, tmp_path: Path) -> None:
+    """It would be copied as it is, and make the table unreadable."""
+    make_table(lake, NAME)
+    lake.append(NAME, [{"id": i, "name": f"name {i}"} for i in range(1000)])
+    (own,) = lake.files(NAME)
+    data = bytearray(lake.registry.engine(own.file_path).read(own.file_path))
+    data[40:80] = bytes(byte ^ 0xFF for byte in data[40:80])
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(data)
+    with nothing_happens(lake), pytest.raises(FileRefused) as refused:
+        lake.append(NAME, path)
+    assert refused.value.reason == "unreadable"
+    assert lake.scan(NAME).read_all().num_rows == 1000
+
+
+def test_a_file_with_one_field_id_twice_is_refused(lake: Lake, tmp_path: Path) -> None:
+    make_table(lake, NAME)
+    fields = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": "1"}) for name in ("id", "other")]
+    path = tmp_path / "twice.parquet"
+    pq.write_table(pa.table([[1], [5]], schema=pa.schema(fields)), path)
+    with nothing_happens(lake), pytest.raises(FileRefused, match="field id 1"):
+        lake.append(NAME, path)
+
+
+def test_a_pipe_and_json_without_a_bottom_are_refused(lake: Lake, tmp_path: Path) -> None:
+    make_table(lake, NAME)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "deep.jsonl").write_text('{"id": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    for name in ("pipe.jsonl", "deep.jsonl"):
+        with nothing_happens(lake), pytest.raises(FileRefused):
+            lake.append(NAME, tmp_path / name)
+
+
+@pytest.mark.parametrize("properties", [{"a": 5}, {"a": "\ud800"}, {"a": "x\0"}, {"\0": "a"}, {"s3.secret": "x"}])
+def test_a_property_is_a_text_that_both_databases_keep(lake: Lake, properties: dict[str, Any]) -> None:
+    make_table(lake, NAME)
+    with pytest.raises(InvalidInput, match="property"):
+        lake.set_properties(NAME, properties)
+    with pytest.raises(InvalidInput, match="property"):
+        make_table(lake, "sales.other", properties=properties)
+    with pytest.raises(InvalidSchema, match="partition field 5"):
+        make_table(lake, "sales.other", partition_by=[5])
 
 
 def test_a_namespace_with_tables_is_not_dropped(lake: Lake) -> None:
