@@ -115,6 +115,7 @@ def test_a_file_that_does_not_fit_is_refused_and_nothing_is_appended(orders: She
 
 
 def test_a_table_that_is_not_there_is_named(shell: Shell) -> None:
+    shell.run("db", "upgrade")
     for command in ("files", "snapshots", "flush", "audit"):
         failed = shell.json(command, "shop.nothing", exit_code=1)
         assert failed["error"]["code"] == "table_not_found" and "shop.nothing" in failed["error"]["message"]

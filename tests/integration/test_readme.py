@@ -67,3 +67,13 @@ def test_the_tutorials_duckdb_statements_read_a_served_table(lake: lakeward.Lake
     statements = block.replace("http://127.0.0.1:8181", url).replace("choose-a-word", str(token))
     with duck.connect() as connection:
         assert connection.execute(statements).fetchall() == [("Oslo", Decimal("6.00"))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_programs_of_the_page_on_topics_run_one_after_the_other(tmp_path: Path) -> None:
+    blocks = python_blocks("docs/how-to/topics.md")
+    promised = [line for block in blocks for line in re.findall(r"^# -> (.*)$", block, re.MULTILINE)]
+    assert len(promised) >= 8
+    printed = run("\n".join(blocks), tmp_path).splitlines()
+    assert [line for line in promised if line not in printed] == []

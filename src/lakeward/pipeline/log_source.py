@@ -88,7 +88,9 @@ class _Reading:
                 f"option {unknown[0]!r} is not known; there are subscribe, startingOffsets, endingOffsets, maxOffsetsPerTrigger, "
                 "failOnDataLoss, group, config, and the settings"
             )
-        self.names = [name.strip() for name in given.get("subscribe", given.get("path", "")).split(",") if name.strip()]
+        self.names = [
+            name.strip() for name in (given.get("subscribe") or given.get("path", "")).split(",") if name.strip()
+        ]
         if not self.names:
             raise InvalidInput("say what to read: .option('subscribe', 'topic') or 'one,another'")
         self.fail = _flag(given.get("failondataloss", "true"))

@@ -5,8 +5,10 @@ Only what Spark Connect has too is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -56,11 +58,38 @@ def write_dataframe(
     try:
         writer = prepared.repartition(PARTITION).write.partitionBy(PARTITION).mode("append")
         writer = writer.option("compression", codec).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        writer.parquet(prefix)
+        with _microseconds(records.sparkSession):
+            writer.parquet(prefix)
     except BaseException:
         target.outlived.set()  # tasks that are told to stop may write a little longer
         raise
     return _segments(target, prefix + "/")
+
+
+@contextmanager
+def _microseconds(spark: SparkSession) -> Iterator[None]:
+    """Have Spark write times as Parquet's timestamps: its own default, INT96, has no statistics, and other readers read it
+    as nanoseconds. It is a setting of the session alone, so it is put back once no append needs it.
+    """
+    key = str(id(spark))
+    with _writers_lock:
+        count, before = _writers.get(key, (0, spark.conf.get(_TIME_TYPE)))
+        _writers[key] = (count + 1, before)
+        spark.conf.set(_TIME_TYPE, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        with _writers_lock:
+            count, before = _writers.pop(key)
+            if count > 1:
+                _writers[key] = (count - 1, before)
+            else:
+                spark.conf.set(_TIME_TYPE, str(before))
+
+
+_TIME_TYPE = "spark.sql.parquet.outputTimestampType"
+_writers: dict[str, tuple[int, str | None]] = {}  # by session: how many write, and what was set before
+_writers_lock = threading.Lock()
 
 
 def _prepared(topic: Topic, records: DataFrame, partition: int | None, key: bytes | str | None) -> DataFrame:
