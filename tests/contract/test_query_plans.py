@@ -133,6 +133,7 @@ CALLS: dict[str, list[Call]] = {
     "segments.end_before": [lambda m, c: m.end_before(c, 1, 1, 100)],
     "segments.from_row": [],
     "segments.insert": [lambda m, c: m.insert(c, [_new_segment])],
+    "segments.insert_one": [lambda m, c: m.insert_one(c, _new_segment)],
     "segments.last_end": [lambda m, c: m.last_end(c, 1, 1)],
     "segments.of_intent": [lambda m, c: m.of_intent(c, 1, 1, "i-1")],
     "segments.page": [lambda m, c: m.page(c, 1, 1), lambda m, c: m.page(c, 1, 1, start=55, end=900, limit=10)],

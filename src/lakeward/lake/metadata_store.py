@@ -121,9 +121,7 @@ class MetadataStore:
             TopicNotFound, PartitionNotFound.
             InvalidOffset: it overlaps another or leaves a hole, or its offsets and its count do not fit each other.
         """
-        segments.add(self._registry, [segment])
-        found = segments.find(self._registry, segment.topic, segment.partition_id, segment.base_offset)
-        return segment if found is None else found  # gone again already
+        return segments.add_one(self._registry, segment)
 
     def add_segments(self, new: Sequence[SegmentInfo]) -> int:
         """Register many in one transaction, those of a partition in their order; how many were. Raises as `add_segment`."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidOffset, PartitionNotFound
@@ -56,14 +57,35 @@ def add_in(
     for info in infos:
         by_partition[info.partition_id].append(info)
     for number, partition in topics.locked_partitions(connection, topic, by_partition).items():
-        expected = next_base(connection, topic, partition)
-        for info in by_partition[number]:
-            if info.base_offset != expected:
-                raise _misplaced(connection, topic, info, expected)
-            expected = info.end_offset + 1
+        end = _fitting(connection, topic, partition, by_partition[number])
         rows = [_row(topic, info, now, intent_id) for info in by_partition[number]]
         segments.insert(connection, rows)
-        partitions.raise_watermark(connection, topic.topic_id, number, expected)
+        partitions.raise_watermark(connection, topic.topic_id, number, end)
+
+
+def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
+    """As `add`, of one segment; as it is registered, with its id."""
+    _check(info)
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        topic = topics.load_in(connection, registry, info.topic)
+        number = info.partition_id
+        partition = topics.locked_partitions(connection, topic, [number])[number]
+        end = _fitting(connection, topic, partition, [info])
+        row = _row(topic, info, now, None)
+        segment_id = segments.insert_one(connection, row)
+        partitions.raise_watermark(connection, topic.topic_id, number, end)
+    return msgspec.structs.replace(info, id=segment_id, location=row["location"], created_at=now)
+
+
+def _fitting(connection: sa.Connection, topic: Topic, partition: Partition, infos: Iterable[SegmentInfo]) -> int:
+    """The offset after new segments of a locked partition. Raises InvalidOffset."""
+    expected = next_base(connection, topic, partition)
+    for info in infos:
+        if info.base_offset != expected:
+            raise _misplaced(connection, topic, info, expected)
+        expected = info.end_offset + 1
+    return expected
 
 
 def next_base(connection: sa.Connection, topic: Topic, partition: Partition) -> int:

@@ -42,7 +42,7 @@ class Prepared:
             ready.insert(connection, rows)
 
     def one(self, connection: sa.Connection, parameters: Row) -> Row | None:
-        """The only row of a query, or none."""
+        """The only row of a query, or of what RETURNING gives; or none."""
         ready = self._for(connection, parameters)
         if ready is None:
             row = connection.execute(self._statement, parameters).one_or_none()
@@ -79,7 +79,7 @@ class Ready:
         )
         # What the statement brings itself, such as a limit.
         self._constants: Row = {name: value for name, value in compiled.params.items() if name not in names}
-        selected = statement.selected_columns if isinstance(statement, sa.Select) else ()
+        selected = tuple(statement.exported_columns)  # those of RETURNING too
         self._columns: list[str] = [column.name for column in selected]
         self._from_driver = _conversions(
             column.type.dialect_impl(dialect).result_processor(dialect, None) for column in selected

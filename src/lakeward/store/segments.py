@@ -59,6 +59,7 @@ AT_OFFSET = Prepared(
     .limit(_ONE)
 )
 _INSERT = Prepared(segments.insert())
+_INSERT_ONE = Prepared(segments.insert().returning(_c.segment_id))
 
 
 def from_row(row: Row | None) -> SegmentInfo | None:
@@ -67,6 +68,13 @@ def from_row(row: Row | None) -> SegmentInfo | None:
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     _INSERT.insert(connection, rows)
+
+
+def insert_one(connection: sa.Connection, row: Mapping[str, Any]) -> int:
+    """The new segment's id."""
+    made = _INSERT_ONE.one(connection, row)
+    assert made is not None
+    return int(made["segment_id"])
 
 
 def page(
