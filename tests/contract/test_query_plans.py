@@ -224,6 +224,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "tables.update": [lambda m, c: m.update(c, BIG, {"version": 2})],
     "warehouses.by_name": [lambda m, c: m.by_name(c, "main")],
+    "warehouses.others": [lambda m, c: m.others(c, "main")],
     "warehouses.insert": [lambda m, c: m.insert(c, "w-9", "nine", "/9", NOW)],
 }
 

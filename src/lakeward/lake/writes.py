@@ -27,6 +27,8 @@ from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
 
+MAX_KEY = 500  # characters of a stream's name or a batch's id
+
 BatchKey: TypeAlias = "Batch | tuple[str, str] | tuple[str, str, Any, Any] | None"
 Write = Callable[[WriteTarget], list[DataFile]]
 
@@ -41,7 +43,9 @@ def batch_of(key: BatchKey) -> Batch | None:
         return None
     parts = (key.stream, key.batch_id, key.start, key.end) if isinstance(key, Batch) else key
     if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(is_key(k) for k in parts[:2]):
-        raise InvalidInput(f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts")
+        raise InvalidInput(
+            f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts of 1 to {MAX_KEY}"
+        )
     if len(parts) == 4 and parts[2] is not None and parts[3] is None:
         raise InvalidInput(f"batch={key!r} says where it starts and not where it ends; give both, or (stream, id)")
     try:
@@ -54,7 +58,11 @@ def batch_of(key: BatchKey) -> Batch | None:
 
 def is_key(text: Any) -> bool:
     """PostgreSQL's texts hold neither NUL nor surrogates."""
-    return isinstance(text, str) and text != "" and not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+    return (
+        isinstance(text, str)
+        and 0 < len(text) <= MAX_KEY
+        and not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+    )
 
 
 def write(

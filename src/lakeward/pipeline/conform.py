@@ -46,10 +46,28 @@ def conform(data: Any, schema: Document, partition_sources: Iterable[str] = ()) 
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | pa.RecordBatch) and not _is_stream(data):
         return pa.RecordBatchReader.from_batches(target, _from_rows(iter(data), wanted))
     reader = _reader(data)
+    batches = map(_with_valid_texts, reader) if any(_holds_text(field.type) for field in reader.schema) else reader
     if reader.schema == target:
-        return pa.RecordBatchReader.from_batches(target, (_checked(batch, wanted) for batch in reader))
+        return pa.RecordBatchReader.from_batches(target, (_checked(batch, wanted) for batch in batches))
     plan = schema_plan(reader.schema, wanted)
-    return pa.RecordBatchReader.from_batches(target, (run(plan, batch, wanted) for batch in reader))
+    return pa.RecordBatchReader.from_batches(target, (run(plan, batch, wanted) for batch in batches))
+
+
+def _holds_text(type_: pa.DataType) -> bool:
+    inner = [type_.field(i).type for i in range(type_.num_fields)] if pt.is_nested(type_) else []
+    is_text = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_) or pt.is_dictionary(type_)
+    return bool(is_text) or any(_holds_text(each) for each in inner)
+
+
+def _with_valid_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Arrow takes any bytes for a text until somebody looks. Raises FileRefused: wrong_type."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if _holds_text(field.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise FileRefused("wrong_type", f"column {field.name!r} is damaged: {error}") from error
+    return batch
 
 
 def _is_stream(data: Any) -> bool:
@@ -188,7 +206,7 @@ def _from_rows(rows: Iterator[Any], wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
 def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
     check_names([str(name) for name in columns], wanted.schema.names)
-    single = next((name for name, values in columns.items() if not hasattr(values, "__len__")), None)
+    single = next((name for name, values in columns.items() if not _is_column(values)), None)
     if single is not None:
         raise InvalidInput(
             f"column {single!r} is {str(columns[single])[:80]!r}, not a list of values; give one row as [{{...}}]"
@@ -197,6 +215,11 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"columns have different lengths: {lengths}; give each the same number of values")
     return _batch(columns, wanted, next(iter(lengths.values()), 0))
+
+
+def _is_column(values: Any) -> bool:
+    """A list of values, or something like it: a text is one value, and so is a dict."""
+    return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))
 
 
 def _batch(columns: Mapping[str, Any], wanted: Wanted, count: int) -> pa.RecordBatch:

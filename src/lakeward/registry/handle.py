@@ -126,6 +126,7 @@ def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse
         if touch:
             _engine(location, settings).check_writable(location)
         with database.transaction() as connection:
+            _check_apart(location, warehouses.others(connection, name))
             with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():  # another may be quicker
                 warehouses.insert(connection, str(uuid.uuid4()), name, location, dialect.now(connection))
             found = warehouses.by_name(connection, name)
@@ -136,6 +137,19 @@ def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse
             "open it with that location, or give the other one a warehouse_name of its own"
         )
     return found
+
+
+def _check_apart(location: str, others: list[Warehouse]) -> None:
+    """What a warehouse's clean-up deletes is told by its location: it must hold no other one, nor stand in one.
+
+    Raises InvalidSetting.
+    """
+    for other in others:
+        if f"{location}/".startswith(f"{other.location}/") or f"{other.location}/".startswith(f"{location}/"):
+            raise InvalidSetting(
+                f"the warehouse {location} would stand in {other.location}, the place of {other.name!r}, or around it; choose "
+                "a folder apart from it"
+            )
 
 
 class _Keeper:

@@ -23,6 +23,7 @@ from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
 from lakeward.store.lookups import Lookups
 
 BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
+CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 CONNECT_TIMEOUT_S = 10  # PostgreSQL
 # A peer that is gone without a word is noticed within a minute, on both sides: a transaction of a client that has frozen
 # must not keep a table's lock for ever.
@@ -66,6 +67,7 @@ class Database:
                 self._gate = _gate_for(self.url.database)
         else:
             self.engine = _postgresql_engine(self.url)
+        self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
         self.lookups = Lookups(self, POSTGRESQL_ARGUMENTS)
         _databases.add(self)
 
@@ -86,17 +88,31 @@ class Database:
             DatabaseError: it refused a statement.
         """
         gate = self._gate
-        with _wrapped(self), gate if gate is not None else _OPEN, self.engine.connect() as connection:
-            if self.is_sqlite:
-                connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
-                if not foreign_keys:
-                    _set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
+        with _wrapped(self), gate if gate is not None else _OPEN, self._writing() as connection:
+            if self.is_sqlite and not foreign_keys:
+                _set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
             try:
                 with connection.begin():
                     yield connection
             finally:
                 if self.is_sqlite and not foreign_keys:
                     _set_foreign_keys(connection, True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """A connection for a writing transaction. Behind a gate it is kept: the way through the pool costs 50 µs."""
+        if self._gate is None:
+            with self.engine.connect() as connection:
+                yield connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
+            return
+        if self._writer is None:
+            self._writer = self.engine.connect().execution_options(lakeward_begin="BEGIN IMMEDIATE")
+        try:
+            yield self._writer
+        except BaseException:  # whatever state it is in, the next one begins anew
+            writer, self._writer = self._writer, None
+            writer.close()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -109,6 +125,14 @@ class Database:
 
     def close(self) -> None:
         self.lookups.close()
+        # One that a thread writes with until then is left to it, as one of the pool's would be.
+        if self._gate is not None and self._gate.threads.acquire(timeout=CLOSE_TIMEOUT_S):
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+                    self._writer = None
+            finally:
+                self._gate.threads.release()
         self.engine.dispose()
 
 
@@ -203,19 +227,19 @@ class _Gate:
 
     def __init__(self, path: str) -> None:
         self._path = path + ".lock"
-        self._threads = threading.Lock()
+        self.threads = threading.Lock()
         self._file: int | None = None
         self._pid = 0
 
     def __enter__(self) -> None:
-        self._threads.acquire()
+        self.threads.acquire()
         try:
             if self._file is None or self._pid != os.getpid():
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 self._pid = os.getpid()
             self._lock(self._file)
         except OSError as error:
-            self._threads.release()
+            self.threads.release()
             raise RegistryUnavailable(
                 f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
             ) from error
@@ -236,7 +260,7 @@ class _Gate:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
-        self._threads.release()
+        self.threads.release()
 
 
 class _NoGate:
@@ -261,7 +285,7 @@ def _gate_for(path: str) -> _Gate:
 
 # Forking --------------------------------------------------------------------------------------------------------------
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_inherited: list[sa.Pool] = []  # kept, so that a child never closes what its parent uses
+_inherited: list[object] = []  # kept, so that a child never closes what its parent uses
 
 
 def _after_fork_in_child() -> None:
@@ -269,7 +293,8 @@ def _after_fork_in_child() -> None:
     _gates_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
     _gates.clear()
     for database in _databases:
-        _inherited.append(database.engine.pool)
+        _inherited.extend([database.engine.pool, database._writer])
+        database._writer = None
         database.engine.dispose(close=False)
         database.lookups.forget()
         if database._gate is not None:
@@ -339,8 +364,8 @@ def _does_not_answer(error: sa.exc.DBAPIError) -> bool:
         return error.connection_invalidated
     if isinstance(error.orig, sqlite3.Error):
         return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
-    # Class 40 is a rollback: serialization failure, deadlock.
-    return not (getattr(error.orig, "sqlstate", None) or "").startswith("40")
+    # Class 40 is a rollback (serialization failure, deadlock), 54 a limit of the program (a row too long for an index).
+    return not (getattr(error.orig, "sqlstate", None) or "").startswith(("40", "54"))
 
 
 def _reason(error: sa.exc.DBAPIError) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.model.tables import Warehouse
-from lakeward.store.records import columns, record
+from lakeward.store.records import columns, record, records
 from lakeward.store.schema import warehouses
 
 _SELECT = sa.select(*columns(warehouses, Warehouse))
@@ -13,6 +13,11 @@ _SELECT = sa.select(*columns(warehouses, Warehouse))
 
 def by_name(connection: sa.Connection, name: str) -> Warehouse | None:
     return record(Warehouse, connection.execute(_SELECT.where(warehouses.c.name == name)).one_or_none())
+
+
+def others(connection: sa.Connection, name: str) -> list[Warehouse]:
+    """All but the one of a name. There are few."""
+    return records(Warehouse, connection.execute(_SELECT.where(warehouses.c.name != name)))
 
 
 def insert(connection: sa.Connection, warehouse_uuid: str, name: str, location: str, now: datetime) -> None:

@@ -358,3 +358,28 @@ def test_a_registry_that_is_not_reachable_is_said_so_at_once(tmp_path: Path) -> 
         assert "SECRET" not in str(error)
         error = error.__cause__ or error.__context__
     assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_text_is_one_value_and_no_column_of_letters(lake: Lake) -> None:
+    make_table(lake, NAME, schema={"s": "string"})
+    for wrong in ({"s": "abc"}, {"s": b"abc"}, {"s": {"a": 1}}):
+        with nothing_happens(lake), pytest.raises(InvalidInput, match="give one row as"):
+            lake.append(NAME, wrong)
+
+
+def test_bytes_that_are_no_text_are_refused(lake: Lake) -> None:
+    make_table(lake, NAME)
+    broken = pa.array([b"fine", b"\xff\xfe"]).view(pa.string())
+    for data in (pa.table({"id": [1, 2], "name": broken}), pa.table({"name": broken.cast(pa.large_string())})):
+        with nothing_happens(lake), pytest.raises(FileRefused) as refused:
+            lake.append(NAME, data)
+        assert refused.value.reason == "wrong_type"
+
+
+def test_keys_that_no_index_holds_are_refused_at_once(lake: Lake) -> None:
+    make_table(lake, NAME, partition_by=["name"])
+    with nothing_happens(lake), pytest.raises(FileRefused, match="longer than 600 characters"):
+        lake.append(NAME, [{"id": 1, "name": "x" * 5_000}])
+    with nothing_happens(lake), pytest.raises(InvalidInput, match="texts of 1 to 500"):
+        lake.append(NAME, ROWS, batch=("s", "x" * 10_000))
+    assert lake.append(NAME, [{"id": 1, "name": "ü" * 500}], batch=("s" * 500, "x" * 500)).rows == 1

@@ -196,3 +196,15 @@ def test_too_many_threads_are_told_so_in_our_words(registry: Registry, monkeypat
     with ExitStack() as held, pytest.raises(RegistryUnavailable, match="too many threads use it at once"):
         for _ in range(pool.size() + 1):
             held.enter_context(registry.database.read())
+
+
+def test_a_warehouse_inside_or_around_another_is_refused(made_url: str, tmp_path: Path) -> None:
+    """The outer one's clean-up would delete what is the inner one's."""
+    with open_at(made_url, tmp_path / "a"):
+        pass
+    for folder in (tmp_path / "a" / "warehouse" / "inner", tmp_path / "a"):
+        settings = Settings(registry=made_url, warehouse=str(folder), warehouse_name="second")
+        with pytest.raises(InvalidSetting, match="choose a folder apart"):
+            open_registry(settings)
+    with open_at(made_url, tmp_path / "ab", warehouse_name="second"):
+        pass
