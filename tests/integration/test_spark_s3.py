@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import lakeward
+from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import FileRefused
 from lakeward.storage.engine import engine_for
 from tests.support.s3 import S3
@@ -51,3 +52,36 @@ def test_a_refused_write_leaves_no_object(lake: lakeward.Lake, spark: SparkSessi
         lake.append("t.x", spark.range(0, 100, 1, 2).selectExpr("if(id = 99, null, id) AS id"))
     engine = engine_for(lake.table("t.x").location, lake.settings.engine_config)
     assert list(engine.list(lake.table("t.x").location + "/data/")) == []
+
+
+def test_a_topic_on_object_storage_is_written_and_read_by_spark_and_without(
+    lake: lakeward.Lake, spark: SparkSession, s3: S3
+) -> None:
+    MetadataStore(lake).create_topic(TopicConfig("orders", 2))
+    lake.log.append("orders", [{"key": str(i), "value": f"a{i}"} for i in range(20)])
+    lake.log.append("orders", spark.range(30).selectExpr("cast(id AS string) AS key", "concat('b', id) AS value"))
+    scanned = {(r["partition"], r["offset"], r["value"]) for b in lake.log.scan("orders") for r in b.to_pylist()}
+    assert len(scanned) == 50
+    chosen = ("partition", "offset", "value")
+
+    def read(frame: DataFrame) -> set[tuple[int, int, bytes]]:
+        return {(row[0], row[1], bytes(row[2])) for row in frame.select(*chosen).collect()}
+
+    assert read(lake.log.read(spark, "orders")) == scanned
+    settings = {
+        "registry": lake.settings.registry,
+        "warehouse": s3.warehouse,
+        "s3_endpoint": s3.endpoint,
+        "s3_region": s3.region,
+        "s3_access_key": s3.access_key,
+        "s3_secret_key": s3.secret_key,
+        "subscribe": "orders",
+    }
+    assert read(spark.read.format("lakeward").options(**settings).load()) == scanned
+    assert lake.log.compact_segments("orders").before >= 2
+    assert read(lake.log.read(spark, "orders")) == scanned
+    topic = MetadataStore(lake).get_topic("orders")
+    assert topic is not None
+    engine = engine_for(topic.location, lake.settings.engine_config)
+    registered = {s.location for p in range(2) for s in MetadataStore(lake).get_segments("orders", p)}
+    assert registered <= {info.location for info in engine.list(topic.location + "/")}
