@@ -16,6 +16,7 @@ PENDING_HEADER = "X-Lakeward-Pending"  # 'skip': load the table without committi
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 _SQL = "spark.sql."
+_HADOOP = "spark.hadoop."
 
 # What the catalog for writers has beside the one for readers.
 _WRITING = {
@@ -120,7 +121,7 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
     """A session with these options: a new one, or, where this process runs Spark already, one beside those there are.
 
     Sessions of one process share Spark itself, and so its master, jars and extensions: of `conf`, what can differ between
-    them (spark.sql.*) is set on a session of its own, since a session that has used a catalog keeps it as it was.
+    them (spark.sql.*, spark.hadoop.*) is set on a session of its own, since a session that has used a catalog keeps it as it was.
 
     Raises:
         SparkMissing: pyspark is not installed, or the Spark that runs already lacks Iceberg.
@@ -159,7 +160,7 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
 
 
 def _session_beside(running: SparkSession, conf: Mapping[str, str]) -> SparkSession:
-    if all(running.conf.get(key, None) == value for key, value in conf.items() if key.startswith(_SQL)):
+    if all(running.conf.get(key, None) == value for key, value in conf.items() if key.startswith((_SQL, _HADOOP))):
         return running
     wanted = EXTENSIONS in conf.get("spark.sql.extensions", "")
     if wanted and EXTENSIONS not in (running.conf.get("spark.sql.extensions", "") or ""):
@@ -171,4 +172,7 @@ def _session_beside(running: SparkSession, conf: Mapping[str, str]) -> SparkSess
     for key, value in conf.items():
         if key.startswith(_SQL) and key != "spark.sql.extensions":
             session.conf.set(key, value)
+        elif key.startswith(_HADOOP):  # a session hands its own settings to Hadoop by their plain names
+            session.conf.set(key, value)
+            session.conf.set(key.removeprefix(_HADOOP), value)
     return session
