@@ -16,13 +16,13 @@ def check_properties(properties: Mapping[str, Any]) -> None:
     Raises:
         InvalidInput: naming the property.
     """
+    check_no_secrets("property", {str(name): value for name, value in properties.items()})
     for name, value in properties.items():
         for text in (name, value):
             if text is not None and (not isinstance(text, str) or not _is_storable(text)):
                 raise InvalidInput(
-                    f"property {name!r}={value!r}: names and values are texts, without NUL and surrogates"
+                    f"property {name!r} is a {type(value).__name__}: names and values are texts, without NUL and surrogates"
                 )
-    check_no_secrets("property", properties)
 
 
 def _is_storable(text: str) -> bool:
