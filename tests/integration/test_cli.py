@@ -9,35 +9,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
-
-
-class Shell:
-    """The commands in a lakehouse of the test's own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.options = ["--registry", str(folder / "registry.db"), "--warehouse", str(folder / "warehouse")]
-
-    def run(self, *arguments: str, exit_code: int = 0) -> str:
-        done = CliRunner().invoke(app, [*arguments, *self.options])
-        assert done.exit_code == exit_code, done.output
-        return done.stdout
-
-    def json(self, *arguments: str, exit_code: int = 0) -> Any:
-        return json.loads(self.run(*arguments, "--json", exit_code=exit_code))
-
-    def parquet(self, name: str, *ids: int) -> str:
-        path = self.folder / name
-        pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]}), path)
-        return str(path)
+from tests.support.shell import Shell
 
 
 @pytest.fixture

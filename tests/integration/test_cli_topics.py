@@ -5,29 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
+from tests.support.shell import Shell
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-class Shell:
-    """The commands in a lakehouse of the test's own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.options = ["--registry", str(folder / "registry.db"), "--warehouse", str(folder / "warehouse")]
-
-    def run(self, *arguments: str, lines: str | None = None, exit_code: int = 0) -> str:
-        done = CliRunner().invoke(app, [*arguments, *self.options], input=lines)
-        assert done.exit_code == exit_code, done.output
-        return done.stdout
-
-    def json(self, *arguments: str, **how: Any) -> Any:
-        return json.loads(self.run(*arguments, "--json", **how))
 
 
 @pytest.fixture

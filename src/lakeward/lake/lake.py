@@ -245,7 +245,7 @@ class Lake:
     @cached_property
     def log(self) -> TopicLog:
         """Topics of records: append, read and consume them."""
-        return TopicLog(self)
+        return TopicLog(self.registry)
 
     # Reading ----------------------------------------------------------------------------------------------------------
     def scan(self, name: TableName, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:

@@ -26,15 +26,12 @@ from lakeward.store import partitions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakeward.lake.lake import Lake
-
 
 class TopicLog:
     """`lake.log`. Topics themselves are made and changed through `MetadataStore(lake)`."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._registry: Registry = lake.registry
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def append(
         self,

@@ -23,7 +23,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, retirement, tables
 from lakeward.registry.leases import Lease
-from lakeward.registry.settling import is_settled
+from lakeward.registry.settling import Also, is_settled
 
 log = structlog.get_logger()
 
@@ -129,7 +129,7 @@ def _write(
     *,
     batch: Batch | None,
     lease: Lease | None,
-    also: registration.Also | None = None,
+    also: Also | None = None,
     sync: bool,
 ) -> AppendResult:
     if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:

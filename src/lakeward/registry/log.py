@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -16,7 +15,7 @@ from lakeward.model.topics import AppendedSegment, LogAppendResult, SegmentInfo,
 from lakeward.registry import leases, segments, topics
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.settling import settled
+from lakeward.registry.settling import Also, settled
 from lakeward.store import dialect, producers
 from lakeward.store import intents as intent_store
 from lakeward.store import segments as segment_store
@@ -24,7 +23,6 @@ from lakeward.store import topics as topic_store
 
 # (producer, sequence): the key under which an append happens once.
 ProducerKey: TypeAlias = tuple[str, int]
-Also = Callable[[sa.Connection, datetime], object]
 
 
 class SegmentFile(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.settling import settled
+from lakeward.registry.settling import Also, settled
 from lakeward.store import batches, dialect, footers, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
@@ -29,9 +29,6 @@ from lakeward.store import intents as intent_store
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
 
 MAX_PARTITION_KEY = 600  # characters: an index of PostgreSQL holds some 2,700 bytes a row
-
-# What else belongs to a commit: it gets the transaction's connection and the registry's time.
-Also = Callable[[sa.Connection, datetime], object]
 
 
 def register(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -14,6 +15,9 @@ from lakeward.registry import intents
 from lakeward.registry.handle import Registry
 
 T = TypeVar("T")
+
+# What else belongs to a commit: it gets the transaction's connection and the registry's time.
+Also = Callable[[sa.Connection, datetime], object]
 
 SETTLE_SECONDS = 30.0  # how long an unknown outcome is asked for
 SETTLE_WAIT_SECONDS = 0.5
