@@ -27,7 +27,7 @@ from lakeward.registry.settling import Also, is_settled
 
 log = structlog.get_logger()
 
-MAX_KEY = 500  # characters of a stream's name or a batch's id
+MAX_KEY = 1_000  # bytes of a stream's name or a batch's id, which one index holds together
 
 BatchKey: TypeAlias = "Batch | tuple[str, str] | tuple[str, str, Any, Any] | None"
 Write = Callable[[WriteTarget], list[DataFile]]
@@ -44,7 +44,8 @@ def batch_of(key: BatchKey) -> Batch | None:
     parts = (key.stream, key.batch_id, key.start, key.end) if isinstance(key, Batch) else key
     if not isinstance(parts, tuple) or len(parts) not in (2, 4) or not all(is_key(k) for k in parts[:2]):
         raise InvalidInput(
-            f"batch={key!r} is not (stream, id) or (stream, id, from, to), the first two being texts of 1 to {MAX_KEY}"
+            f"batch={str(key)[:200]} is not (stream, id) or (stream, id, from, to), the first two being texts of 1 to "
+            f"{MAX_KEY} bytes"
         )
     if len(parts) == 4 and parts[2] is not None and parts[3] is None:
         raise InvalidInput(f"batch={key!r} says where it starts and not where it ends; give both, or (stream, id)")
@@ -58,11 +59,9 @@ def batch_of(key: BatchKey) -> Batch | None:
 
 def is_key(text: Any) -> bool:
     """PostgreSQL's texts hold neither NUL nor surrogates."""
-    return (
-        isinstance(text, str)
-        and 0 < len(text) <= MAX_KEY
-        and not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
-    )
+    if not isinstance(text, str) or any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text):
+        return False
+    return 0 < len(text.encode()) <= MAX_KEY
 
 
 def write(

@@ -28,7 +28,7 @@ from lakeward.store import intents as intent_store
 
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
 
-MAX_PARTITION_KEY = 600  # characters: an index of PostgreSQL holds some 2,700 bytes a row
+MAX_PARTITION_KEY = 2_500  # bytes: an index of PostgreSQL holds some 2,700 a row
 
 
 def register(
@@ -182,10 +182,10 @@ def update_table_files(
 ) -> None:
     """Insert the rows of table_files. Raises FileRefused: a path is registered already."""
     rows = [_row(table.table_id, file, intent_id, now) for file in files]
-    if long := next((row for row in rows if len(row["partition_key"]) > MAX_PARTITION_KEY), None):
+    if long := next((row for row in rows if len(row["partition_key"].encode()) > MAX_PARTITION_KEY), None):
         raise FileRefused(
             "wrong_partition",
-            f"the partition {long['partition_path'][:80]}... is longer than {MAX_PARTITION_KEY} characters, which no index "
+            f"the partition {long['partition_path'][:80]}... is longer than {MAX_PARTITION_KEY:,} bytes, which no index "
             "holds; partition by a truncated or bucketed column",
         )
     try:

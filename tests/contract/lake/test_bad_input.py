@@ -378,8 +378,10 @@ def test_bytes_that_are_no_text_are_refused(lake: Lake) -> None:
 
 def test_keys_that_no_index_holds_are_refused_at_once(lake: Lake) -> None:
     make_table(lake, NAME, partition_by=["name"])
-    with nothing_happens(lake), pytest.raises(FileRefused, match="longer than 600 characters"):
+    with nothing_happens(lake), pytest.raises(FileRefused, match="longer than 2,500 bytes"):
         lake.append(NAME, [{"id": 1, "name": "x" * 5_000}])
-    with nothing_happens(lake), pytest.raises(InvalidInput, match="texts of 1 to 500"):
+    with nothing_happens(lake), pytest.raises(InvalidInput, match="texts of 1 to 1000 bytes"):
         lake.append(NAME, ROWS, batch=("s", "x" * 10_000))
-    assert lake.append(NAME, [{"id": 1, "name": "ü" * 500}], batch=("s" * 500, "x" * 500)).rows == 1
+    longest = [{"id": 1, "name": "ü" * 1_200}]
+    assert lake.append(NAME, longest, batch=("ü" * 500, "x" * 1_000)).rows == 1
+    assert lake.append(NAME, longest, batch=("ü" * 500, "x" * 1_000)).replayed
