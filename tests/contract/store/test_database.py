@@ -55,6 +55,36 @@ def test_a_block_that_raises_leaves_nothing(database: Database) -> None:
     assert _leases(database) == []
 
 
+def test_blocks_that_raise_use_no_connection_up(database: Database) -> None:
+    for number in range(100):  # more than the pool has
+        with pytest.raises(DatabaseError), database.transaction() as connection:
+            rows.insert(connection, "leases", name=f"lost-{number}")
+            connection.exec_driver_sql("SELECT nothing FROM nowhere")
+        with database.transaction() as connection:
+            rows.insert(connection, "leases", name=f"kept-{number}")
+    assert _leases(database) == sorted(f"kept-{number}" for number in range(100))
+
+
+def test_a_database_that_is_closed_while_a_thread_writes_keeps_what_it_writes(database: Database) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with database.transaction() as connection:
+            rows.insert(connection, "leases", name="a")
+            began.set()
+            go_on.wait(30)
+            rows.insert(connection, "leases", name="b")
+
+    writer, closer = threading.Thread(target=write), threading.Thread(target=database.close)
+    writer.start()
+    began.wait(30)
+    closer.start()
+    go_on.set()
+    for thread in (writer, closer):
+        thread.join(30)
+    assert _leases(database) == ["a", "b"]
+
+
 def test_every_statement_of_a_reader_sees_the_same_state(database: Database) -> None:
     with database.read() as connection:
         count = sa.select(sa.func.count()).select_from(schema.leases)
