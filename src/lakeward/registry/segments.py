@@ -103,23 +103,34 @@ def _misplaced(connection: sa.Connection, topic: Topic, info: SegmentInfo, expec
 
 def _check(info: SegmentInfo) -> None:
     """What can be said of a segment without its neighbours."""
+    held = info.end_offset - info.base_offset + 1
+    has_place = info.s3_key is not None if info.s3_bucket is not None else _is_place(info)
+    if info.base_offset < 0 or info.end_offset > MAX_OFFSET or held < 1 or info.record_count != held:
+        raise InvalidOffset(_misfit(info, held))
+    if info.size_bytes < 0 or not has_place:
+        raise InvalidInput(_misfit(info, held))
+
+
+def _is_place(info: SegmentInfo) -> bool:
+    return info.s3_key is None and info.location.startswith((LOCAL_SCHEME, S3_SCHEME))
+
+
+def _misfit(info: SegmentInfo, held: int) -> str:
+    """What is wrong with a segment that `_check` refuses. Apart from it: a text for each of many segments takes its time."""
     where = f"segment {info.base_offset} to {info.end_offset} of {info.topic}, partition {info.partition_id}"
     if info.base_offset < 0 or info.end_offset > MAX_OFFSET:
-        raise InvalidOffset(f"{where}: offsets are from 0 to {MAX_OFFSET}")
-    if info.end_offset < info.base_offset:
-        raise InvalidOffset(f"{where} ends before it begins")
-    if info.record_count != info.end_offset - info.base_offset + 1:
-        raise InvalidOffset(
-            f"{where} holds {info.end_offset - info.base_offset + 1} offsets, and record_count says {info.record_count}"
-        )
+        return f"{where}: offsets are from 0 to {MAX_OFFSET}"
+    if held < 1:
+        return f"{where} ends before it begins"
+    if info.record_count != held:
+        return f"{where} holds {held} offsets, and record_count says {info.record_count}"
     if info.size_bytes < 0:
-        raise InvalidInput(f"{where} has size_bytes {info.size_bytes}; it is 0 or more")
+        return f"{where} has size_bytes {info.size_bytes}; it is 0 or more"
     if (info.s3_bucket is None) != (info.s3_key is None):
-        raise InvalidInput(f"{where} has only one of s3_bucket and s3_key; give both, or a location")
-    if info.s3_bucket is None and not info.location.startswith((LOCAL_SCHEME, S3_SCHEME)):
-        raise InvalidInput(
-            f"{where} has the location {info.location!r}; give s3_bucket and s3_key, or a location file:///... or s3://..."
-        )
+        return f"{where} has only one of s3_bucket and s3_key; give both, or a location"
+    return (
+        f"{where} has the location {info.location!r}; give s3_bucket and s3_key, or a location file:///... or s3://..."
+    )
 
 
 def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) -> dict[str, Any]:

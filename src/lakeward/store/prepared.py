@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -74,6 +75,7 @@ class Ready:
         self._further_row = f", ({', '.join('?' * len(compiled.positiontup or ()))})"
         types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
         self._names: list[str] = list(compiled.positiontup or types)
+        self._pick = _picker(self._names)
         self._to_driver = _conversions(
             types[name].dialect_impl(dialect).bind_processor(dialect) for name in self._names
         )
@@ -88,7 +90,7 @@ class Ready:
     def values(self, row: Row) -> list[Any]:
         if self._constants:
             row = {**row, **self._constants}
-        values = [row[name] for name in self._names]
+        values = list(self._pick(row))
         for place, convert in self._to_driver:
             values[place] = convert(values[place])
         return values
@@ -111,6 +113,13 @@ class Ready:
             chosen = rows[start : start + ROWS]
             text = self.text + self._further_row * (len(chosen) - 1)
             _execute(connection, text, list(chain.from_iterable(map(self.values, chosen))))
+
+
+def _picker(names: Sequence[str]) -> Callable[[Row], Sequence[Any]]:
+    """The values of some names, in order, quicker than one by one."""
+    if len(names) < 2:  # itemgetter then gives no tuple
+        return lambda row: [row[name] for name in names]
+    return itemgetter(*names)
 
 
 def _conversions(processors: Iterable[_Conversion | None]) -> list[tuple[int, _Conversion]]:
