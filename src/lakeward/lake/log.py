@@ -56,7 +56,8 @@ class TopicLog:
         """
         registry = self._registry
         found = topics.load(registry, topic)
-        log_write.check_partition(found, partition)
+        if partition is not None:
+            topics.check_partition(found, partition)
         if producer is not None:
             _check_producer(producer)
             if (first := log.first_answer(registry, found, producer)) is not None:

@@ -16,7 +16,7 @@ from lakeward.lake import writes
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
 from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.conform import conform
+from lakeward.pipeline.conform import are_columns, conform
 from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
@@ -77,7 +77,7 @@ class RollingWriter:
 
     def write(self, rows: Mapping[str, Any] | Iterable[Any] | pa.Table | pa.RecordBatch) -> None:
         """One row (a dict), rows, or an Arrow table. Raises as `lake.append` does; a refused call writes none of its rows."""
-        data = [rows] if isinstance(rows, Mapping) and not _is_columns(rows) else rows
+        data = [rows] if isinstance(rows, Mapping) and not are_columns(rows) else rows
         with self._lock:
             self._raise_failure()
             if self._closed.is_set():
@@ -154,12 +154,6 @@ class RollingWriter:
                     self.rotate()
                 except BaseException as error:
                     self._failure = error
-
-
-def _is_columns(rows: Mapping[str, Any]) -> bool:
-    """{'a': [1, 2], 'b': [3, 4]} are columns; a row's values are no equally long lists in every place."""
-    values = list(rows.values())
-    return bool(values) and all(isinstance(v, (pa.Array, pa.ChunkedArray)) for v in values)
 
 
 class _OpenFile:

@@ -217,6 +217,11 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
     return _batch(columns, wanted, next(iter(lengths.values()), 0))
 
 
+def are_columns(data: Mapping[str, Any]) -> bool:
+    """Whether a dict holds Arrow columns, where one row (a dict of values) may come too."""
+    return bool(data) and all(isinstance(values, (pa.Array, pa.ChunkedArray)) for values in data.values())
+
+
 def _is_column(values: Any) -> bool:
     """A list of values, or something like it: a text is one value, and so is a dict."""
     return hasattr(values, "__len__") and not isinstance(values, (str, bytes, Mapping))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pyiceberg.expressions import (
     AlwaysFalse,
+    AlwaysTrue,
     BooleanExpression,
     EqualTo,
     GreaterThan,
@@ -79,8 +80,6 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
         self._schema = schema
 
     def visit_true(self) -> BooleanExpression:
-        from pyiceberg.expressions import AlwaysTrue
-
         return AlwaysTrue()
 
     def visit_false(self) -> BooleanExpression:

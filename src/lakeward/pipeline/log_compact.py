@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from lakeward.errors import DataLoss
 from lakeward.model.topics import SegmentInfo, Topic
 from lakeward.pipeline.arrow_write import ParquetSink
-from lakeward.pipeline.file_writer import FLUSH_BYTES, FLUSH_ROWS, Part
+from lakeward.pipeline.file_writer import write_files
 from lakeward.pipeline.log_read import Slice, slice_batches
 from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.pipeline.log_write import log_target, segment_of
@@ -24,6 +24,7 @@ from lakeward.store import segments as segment_store
 
 LEASE_SECONDS = 30.0
 TARGET_BYTES = 128 << 20
+WHOLE = 1 << 59  # bytes: a merged file is never cut
 _RECORD = (KEY, VALUE, TIMESTAMP, HEADERS)
 
 
@@ -82,7 +83,7 @@ def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: 
     engine = registry.engine(topic.location)
     is_swapped = False
     try:
-        made = _write(log_target(topic, intent, engine), _records(run, engine))
+        made = _write(log_target(topic, intent, engine, WHOLE), _records(run, engine))
         _check(topic, run, made, engine)
         with registry.database.transaction() as connection:
             topics.locked_partitions(connection, topic, [run[0].partition_id])
@@ -113,19 +114,9 @@ def _records(run: Sequence[SegmentInfo], engine: StorageEngine) -> Iterator[pa.R
 
 
 def _write(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> SegmentFile:
-    part = Part({0: 0}, "")
-    sink = ParquetSink(target, part)
-    try:
-        for batch in batches:
-            part.add(pa.RecordBatch.from_arrays(batch.columns, schema=target.arrow_schema))
-            if part.rows >= FLUSH_ROWS or part.bytes >= FLUSH_BYTES:
-                table = part.take()
-                assert table is not None
-                sink.write(table)
-        return segment_of(sink.finish(part.take()), 0)
-    except BaseException:
-        sink.abort()
-        raise
+    whole = (pa.RecordBatch.from_arrays(batch.columns, schema=target.arrow_schema) for batch in batches)
+    (file,) = write_files(target, whole, ParquetSink)
+    return segment_of(file, 0)
 
 
 def _check(topic: Topic, run: Sequence[SegmentInfo], made: SegmentFile, engine: StorageEngine) -> None:

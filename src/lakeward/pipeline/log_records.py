@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from lakeward.errors import InvalidInput
 from lakeward.model.tables import Document
 from lakeward.model.topics import Topic
-from lakeward.pipeline.conform import conform
+from lakeward.pipeline.conform import are_columns, conform
 from lakeward.pipeline.target import arrow_schema
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
@@ -71,7 +71,7 @@ def record_batches(data: Any, topic: Topic, key: bytes | str | None = None) -> I
 
 def _as_columns(data: Any, topic: Topic) -> Any:
     """What `conform` takes: Arrow data with bytes for texts, or rows that are dicts of the columns."""
-    if isinstance(data, (bytes, str)) or (isinstance(data, Mapping) and not _is_columns(data)):
+    if isinstance(data, (bytes, str)) or (isinstance(data, Mapping) and not are_columns(data)):
         data = [data]
     if hasattr(data, "__arrow_c_stream__"):
         return _reader_of_bytes(data, topic)
@@ -85,10 +85,6 @@ def _as_columns(data: Any, topic: Topic) -> Any:
         f"records of type {type(data).__name__} cannot be appended; give an Arrow table, rows such as "
         "{'key': b'k', 'value': b'v'}, or values"
     )
-
-
-def _is_columns(data: Mapping[str, Any]) -> bool:
-    return bool(data) and all(isinstance(value, (pa.Array, pa.ChunkedArray)) for value in data.values())
 
 
 def _reader_of_bytes(data: Any, topic: Topic) -> pa.RecordBatchReader:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakeward.errors import PartitionNotFound
 from lakeward.model.files import DataFile, FileStatistics, Intent, PartitionValues
 from lakeward.model.tables import TableMetadata
 from lakeward.model.topics import Topic
@@ -26,9 +25,10 @@ COMPRESSION = "compression.type"
 PARTITION_ID = 0  # the field id under which a file's partition is kept while it is written
 
 
-def log_target(topic: Topic, intent: Intent, engine: StorageEngine) -> WriteTarget:
-    """Where an append's files go."""
+def log_target(topic: Topic, intent: Intent, engine: StorageEngine, file_size: int | None = None) -> WriteTarget:
+    """Where an append's files go; `file_size` in place of the topic's segment.bytes."""
     config = topic.config
+    size = config.get(SEGMENT_BYTES) if file_size is None else str(file_size)
     metadata = TableMetadata(
         table_id=0,
         metadata_version=1,
@@ -38,7 +38,7 @@ def log_target(topic: Topic, intent: Intent, engine: StorageEngine) -> WriteTarg
         partition_by={"spec-id": 0, "fields": []},
         sort_order_id=0,
         sort_by={"order-id": 0, "fields": []},
-        properties={FILE_SIZE_PROPERTY: config[SEGMENT_BYTES]} if SEGMENT_BYTES in config else {},
+        properties={} if size is None else {FILE_SIZE_PROPERTY: size},
         storage_engine=engine.name,
         engine_config={},
         format="parquet",
@@ -47,12 +47,6 @@ def log_target(topic: Topic, intent: Intent, engine: StorageEngine) -> WriteTarg
         created_at=topic.created_at,
     )
     return WriteTarget(topic, metadata, intent, engine)
-
-
-def check_partition(topic: Topic, partition: int | None) -> None:
-    """Raises PartitionNotFound."""
-    if partition is not None and not 0 <= partition < topic.partition_count:
-        raise PartitionNotFound(f"{topic.name} has no partition {partition}; it has 0 to {topic.partition_count - 1}")
 
 
 def write_records(
@@ -64,9 +58,8 @@ def write_records(
     of this append, taken by chance.
 
     Raises:
-        PartitionNotFound; FileRefused, InvalidInput: see `record_batches`; StorageError.
+        FileRefused, InvalidInput: see `record_batches`; StorageError.
     """
-    check_partition(topic, partition)
     batches = record_batches(data, topic, key)
     files = write_files(target, batches, ParquetSink, _split(topic, partition))
     return [segment_of(file, file.partition[PARTITION_ID]) for file in files]

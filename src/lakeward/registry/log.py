@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import IntentLost, TopicNotFound
 from lakeward.model.files import Intent
-from lakeward.model.topics import AppendedSegment, LogAppendResult, SegmentInfo, Topic
+from lakeward.model.topics import AppendedSegment, LogAppendResult, Partition, SegmentInfo, Topic
 from lakeward.registry import leases, segments, topics
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
@@ -85,18 +85,17 @@ class _Write(NamedTuple):
         return {file.partition_id for file in self.files}
 
 
-def _lock(connection: sa.Connection, write: _Write) -> None:
+def _lock(connection: sa.Connection, write: _Write) -> dict[int, Partition]:
     """The topic's row for the key (an append under it may be under way), then the partitions, in order."""
     if write.producer is not None and topic_store.lock(connection, write.topic.topic_id) is None:
         raise TopicNotFound(f"Topic does not exist: {write.topic.name} (it was deleted)")
-    if write.files:
-        topics.locked_partitions(connection, write.topic, write.partitions)
+    return topics.locked_partitions(connection, write.topic, write.partitions) if write.files else {}
 
 
 def _register(registry: Registry, write: _Write) -> LogAppendResult:
     topic = write.topic
     with registry.database.transaction() as connection:
-        _lock(connection, write)
+        known = _lock(connection, write)
         if write.producer is not None and (first := first_answer_in(connection, topic, write.producer)) is not None:
             return first
         if not intent_store.take(connection, write.intent.intent_id):
@@ -107,8 +106,8 @@ def _register(registry: Registry, write: _Write) -> LogAppendResult:
         if write.lease is not None:
             leases.check(connection, write.lease)
         now = dialect.now(connection)
-        infos = _placed(connection, write)
-        segments.add_in(connection, topic, infos, now, write.intent.intent_id)
+        infos = _placed(connection, write, known)
+        segments.insert_in(connection, topic, infos, now, write.intent.intent_id)
         result = _result(topic, infos)
         if write.producer is not None:
             producers.insert(connection, topic.topic_id, *write.producer, result, now)
@@ -117,9 +116,8 @@ def _register(registry: Registry, write: _Write) -> LogAppendResult:
         return result
 
 
-def _placed(connection: sa.Connection, write: _Write) -> list[SegmentInfo]:
-    """The files with their offsets, after what each partition has."""
-    known = topics.locked_partitions(connection, write.topic, write.partitions) if write.files else {}
+def _placed(connection: sa.Connection, write: _Write, known: Mapping[int, Partition]) -> list[SegmentInfo]:
+    """The files with their offsets, after what each of the locked partitions has."""
     next_base = {number: segments.next_base(connection, write.topic, each) for number, each in known.items()}
     infos: list[SegmentInfo] = []
     for file in write.files:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import InvalidInput, InvalidOffset, PartitionNotFound
+from lakeward.errors import InvalidInput, InvalidOffset
 from lakeward.model.topics import MAX_OFFSET, Partition, SegmentInfo, Topic
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
@@ -50,16 +50,29 @@ def add_in(
     topic: Topic,
     infos: Sequence[SegmentInfo],
     now: datetime,
-    intent_id: str | None = None,
 ) -> None:
     """As `add`, of one topic, in the caller's transaction."""
     by_partition: dict[int, list[SegmentInfo]] = defaultdict(list)
     for info in infos:
         by_partition[info.partition_id].append(info)
     for number, partition in topics.locked_partitions(connection, topic, by_partition).items():
-        end = _fitting(connection, topic, partition, by_partition[number])
-        rows = [_row(topic, info, now, intent_id) for info in by_partition[number]]
-        segments.insert(connection, rows)
+        _fitting(connection, topic, partition, by_partition[number])
+    insert_in(connection, topic, infos, now)
+
+
+def insert_in(
+    connection: sa.Connection,
+    topic: Topic,
+    infos: Sequence[SegmentInfo],
+    now: datetime,
+    intent_id: str | None = None,
+) -> None:
+    """Insert segments that fit, in order, into partitions that the caller's transaction has locked."""
+    if not infos:
+        return
+    segments.insert(connection, [_row(topic, info, now, intent_id) for info in infos])
+    ends = {info.partition_id: info.end_offset + 1 for info in infos}  # a partition's last segment comes last
+    for number, end in ends.items():
         partitions.raise_watermark(connection, topic.topic_id, number, end)
 
 
@@ -233,8 +246,7 @@ def iterate(
         TopicNotFound, PartitionNotFound.
     """
     topic = topics.load(registry, name)
-    if not 0 <= partition_id < topic.partition_count:
-        raise PartitionNotFound(f"{name} has no partition {partition_id}; it has 0 to {topic.partition_count - 1}")
+    topics.check_partition(topic, partition_id)
     while True:
         with registry.database.read() as connection:
             found = segments.page(connection, topic.topic_id, partition_id, start=start, end=end, limit=PAGE)

@@ -28,7 +28,7 @@ def settled(
     intent: Intent,
     what: str,
     commit: Callable[[], T],
-    lock: Callable[[sa.Connection], None],
+    lock: Callable[[sa.Connection], object],
     answer: Callable[[sa.Connection], T | None],
 ) -> T:
     """Run a commit that takes an intent; where the registry does not answer, find out what happened, or do it again.

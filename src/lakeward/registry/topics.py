@@ -193,6 +193,16 @@ def delete(registry: Registry, name: str) -> None:
         topics.update(connection, topic.topic_id, {"deleted_at": now})
 
 
+def check_partition(topic: Topic, number: int) -> None:
+    """Raises PartitionNotFound."""
+    if not 0 <= number < topic.partition_count:
+        raise _no_partition(topic, number)
+
+
+def _no_partition(topic: Topic, number: int) -> PartitionNotFound:
+    return PartitionNotFound(f"{topic.name} has no partition {number}; it has 0 to {topic.partition_count - 1}")
+
+
 # Partitions ---------------------------------------------------------------------------------------------------------------
 def get_partition(registry: Registry, name: str, partition_id: int) -> Partition | None:
     parameters = {"warehouse_id": registry.warehouse.warehouse_id, "name": name, "partition_id": partition_id}
@@ -223,7 +233,7 @@ def _complete(
         now = topics.by_id(connection, topic.topic_id)
         if now is None or now.deleted_at is not None:
             raise TopicNotFound(f"Topic does not exist: {topic.name} (it was deleted)")
-        raise PartitionNotFound(f"{topic.name} has no partition {missing[0]}; it has 0 to {topic.partition_count - 1}")
+        raise _no_partition(topic, missing[0])
     return found
 
 
