@@ -97,7 +97,6 @@ CALLS: dict[str, list[Call]] = {
     "info.load": [lambda m, c: m.load(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "groups.delete": [lambda m, c: m.delete(c, 7)],
-    "groups.delete_offsets": [lambda m, c: m.delete_offsets(c, 1, 1)],
     "groups.from_row": [],
     "groups.insert": [lambda m, c: m.insert(c, 1, "new", NOW), lambda m, c: m.insert(c, 1, "g1", NOW)],
     "groups.key": [lambda m, c: m.key(c, 1, "g1")],

@@ -11,7 +11,7 @@ import msgspec
 
 from lakeward.errors import InvalidInput, InvalidOffset, TopicNotFound
 from lakeward.model.topics import ConsumerOffset, SegmentInfo, Topic
-from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, tell_loss
+from lakeward.pipeline.log_read import Slice, Where, after_start, check_files, resolved, slice_batches
 from lakeward.registry import Registry, groups, segments, topics
 
 POLL_SECONDS = 0.05
@@ -186,11 +186,9 @@ class Consumer:
             partition = topics.get_partition(self._registry, name, number)
             if partition is None or self._positions[place] >= partition.log_start_offset:
                 return None
-            why = f"the log starts at {partition.log_start_offset}: retention has deleted what was before"
-            start = partition.log_start_offset
-            tell_loss(name, number, self._positions[place], start, why, fail=self._fail)
-            self._positions[place] = start
-            return segments.find(self._registry, name, number, start)
+            end = partition.log_start_offset
+            self._positions[place] = after_start(partition, self._positions[place], end, fail=self._fail)
+            return segments.find(self._registry, name, number, end)
         if not check_files(
             [Slice(found, self._positions[place], found.end_offset + 1)],
             self._registry.engine,

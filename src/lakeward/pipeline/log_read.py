@@ -86,14 +86,21 @@ def slices_of(
         start, end = starts.get(number, 0), min(ends.get(number, 0), partition.high_watermark)
         if start >= end:
             continue
-        if start < partition.log_start_offset:
-            why = f"the log starts at {partition.log_start_offset}: retention has deleted what was before"
-            tell_loss(topic.name, number, start, min(end, partition.log_start_offset), why, fail=fail_on_data_loss)
-            start = partition.log_start_offset
+        start = after_start(partition, start, end, fail=fail_on_data_loss)
         if start < end:
             of_range = segments.of_range(connection, topic, number, start, end)
             found += [Slice(s, max(start, s.base_offset), min(end, s.end_offset + 1)) for s in of_range]
     return found
+
+
+def after_start(partition: Partition, start: int, end: int, *, fail: bool) -> int:
+    """Where reading from `start` to `end` can begin. Raises DataLoss, or only logs it: the log begins later."""
+    first = partition.log_start_offset
+    if start >= first:
+        return start
+    why = f"the log starts at {first}: retention has deleted what was before"
+    tell_loss(partition.topic, partition.partition_id, start, min(end, first), why, fail=fail)
+    return first
 
 
 def check_files(

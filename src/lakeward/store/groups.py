@@ -98,11 +98,6 @@ def offsets_of_partition(connection: sa.Connection, topic_id: int, partition_id:
     return records(ConsumerOffset, connection.execute(query))
 
 
-def delete_offsets(connection: sa.Connection, group_key: int, topic_id: int) -> int:
-    change = consumer_offsets.delete().where(_o.group_key == group_key, _o.topic_id == topic_id)
-    return connection.execute(change).rowcount
-
-
 # Plans of streams ---------------------------------------------------------------------------------------------------------
 def plan(connection: sa.Connection, group_key: int, topic_id: int) -> dict[int, int] | None:
     query = sa.select(_p.offsets).where(_p.group_key == group_key, _p.topic_id == topic_id)
