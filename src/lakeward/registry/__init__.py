@@ -1,5 +1,5 @@
 """The rules of the lakehouse: one transaction per public operation."""
 
-from lakeward.registry.handle import Registry, open_registry
+from lakeward.registry.handle import HasRegistry, Registry, open_registry, registry_of
 
-__all__ = ["Registry", "open_registry"]
+__all__ = ["HasRegistry", "Registry", "open_registry", "registry_of"]

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
 import structlog
@@ -78,6 +78,18 @@ class Registry:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class HasRegistry(Protocol):
+    """A Lake, say."""
+
+    @property
+    def registry(self) -> Registry: ...
+
+
+def registry_of(lake: Registry | HasRegistry) -> Registry:
+    """The registry of a lake, or itself: components take either."""
+    return lake if isinstance(lake, Registry) else lake.registry
 
 
 def open_registry(settings: Settings, *, upgrade: bool = False, touch_warehouse: bool = True) -> Registry:
