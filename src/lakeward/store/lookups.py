@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -50,20 +50,38 @@ class Lookups:
 
     def one(self, prepared: Prepared, parameters: Row) -> Row | None:
         """The only row of a query, or none, as it is now. Raises what `Database.read` raises."""
-        database = self._database
-        if self._is_file or not database.is_sqlite:
-            try:
-                ready = prepared.ready(database.engine.dialect, parameters)
-                connection = self._own().connection
-                if database.is_sqlite:
-                    found = connection.execute(ready.text, ready.values(parameters)).fetchone()
-                else:
-                    found = connection.execute(ready.text, ready.named(parameters), prepare=True).fetchone()
-                return None if found is None else ready.record(found)
-            except (sqlite3.Error, psycopg.Error):
-                self._drop()
-        with database.read() as opened:
+        found = self._fetched(prepared, parameters, lambda cursor: [cursor.fetchone()])
+        if found is not None:
+            return found[0]
+        with self._database.read() as opened:
             return prepared.one(opened, parameters)
+
+    def all(self, prepared: Prepared, parameters: Row) -> list[Row]:
+        """The rows of a query, as they are now. Raises what `Database.read` raises."""
+        found = self._fetched(prepared, parameters, lambda cursor: cursor.fetchall())
+        if found is not None:
+            return [row for row in found if row is not None]
+        with self._database.read() as opened:
+            return prepared.all(opened, parameters)
+
+    def _fetched(
+        self, prepared: Prepared, parameters: Row, fetch: Callable[[Any], Sequence[Any]]
+    ) -> list[Row | None] | None:
+        """None where the thread's own connection cannot serve."""
+        database = self._database
+        if database.is_sqlite and not self._is_file:
+            return None
+        try:
+            ready = prepared.ready(database.engine.dialect, parameters)
+            connection = self._own().connection
+            if database.is_sqlite:
+                cursor = connection.execute(ready.text, ready.values(parameters))
+            else:
+                cursor = connection.execute(ready.text, ready.named(parameters), prepare=True)
+            return [None if row is None else ready.record(row) for row in fetch(cursor)]
+        except (sqlite3.Error, psycopg.Error):
+            self._drop()
+            return None
 
     def memory(self) -> dict[Any, Any] | None:
         """What this thread remembers of the database, emptied if anything has been committed since it was last asked for.

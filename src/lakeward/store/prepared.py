@@ -51,6 +51,13 @@ class Prepared:
         found = ready.execute(connection, ready.values(parameters)).fetchone()
         return None if found is None else ready.record(found)
 
+    def all(self, connection: sa.Connection, parameters: Row) -> list[Row]:
+        """The rows of a query."""
+        ready = self._for(connection, parameters)
+        if ready is None:
+            return [row._asdict() for row in connection.execute(self._statement, parameters)]
+        return [ready.record(found) for found in ready.execute(connection, ready.values(parameters))]
+
     def _for(self, connection: sa.Connection, parameters: Row) -> Ready | None:
         if connection.dialect.name != "sqlite" or connection.dispatch.before_cursor_execute:
             return None

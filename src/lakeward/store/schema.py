@@ -14,7 +14,7 @@ from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics
 from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Name, Text, UtcTime
 
-SCHEMA_VERSION = 2  # of the newest migration
+SCHEMA_VERSION = 3  # of the newest migration
 MINIMUM_VERSION = 2  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 metadata = sa.MetaData(
@@ -484,6 +484,35 @@ registry_changes = _table(
     _col("table_id", Int64),
     _col("data", Json()),
     _col("changed_at", UtcTime),
+    _one_of("operation", "INSERT", "UPDATE", "DELETE"),
+)
+
+# How far each subscriber has come in the feed. A position names the registry, and on PostgreSQL snapshots too.
+subscriber_cursors = _table(
+    "subscriber_cursors",
+    sa.Column("astha", Text, primary_key=True),
+    sa.Column("subscriber", Text, primary_key=True),
+    _col("position", Json(), null=True),  # none: it is told to refresh first
+    _col("state", Json()),  # what `lakeward astha status` shows
+    _col("seen_at", UtcTime),  # a subscriber that is not seen for long holds the feed no more
+)
+
+# Events that failed in all tries: kept until somebody discards them.
+parked_events = _table(
+    "parked_events",
+    _id("parked_id"),
+    _col("astha", Text),
+    _col("subscriber", Text),
+    _col("sequence", Int64),
+    _col("table_name", Text),
+    _col("operation", Text),
+    _col("table_id", Int64),
+    _col("data", Json()),
+    _col("changed_at", UtcTime),
+    _col("attempts", Int32),
+    _col("error", Text),
+    _col("parked_at", UtcTime),
+    sa.UniqueConstraint("astha", "subscriber", "sequence"),
     _one_of("operation", "INSERT", "UPDATE", "DELETE"),
 )
 

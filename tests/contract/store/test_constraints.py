@@ -33,6 +33,8 @@ OTHER: dict[str, dict[str, Any]] = {
     "consumer_offsets": {"group_key": 2},
     "producer_batches": {"sequence": 2},
     "stream_plans": {"group_key": 2},
+    "subscriber_cursors": {"subscriber": "snapshotter"},
+    "parked_events": {"parked_id": 2, "sequence": 6},
     "leases": {"name": "flush:2"},
     "applied_batches": {"batch_id": "2"},
     "stream_positions": {"stream": "s2"},
@@ -94,6 +96,7 @@ CHECKS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("registry_info", "one_row"): [
         {"id": 2, "registry_uuid": "r", "schema_version": 1, "minimum_version": 1, "created_at": rows.TIME}
     ],
+    ("parked_events", "operation"): [{"operation": "UPSERT"}],
     ("registry_changes", "operation"): [
         {"table_name": "tables", "operation": "UPSERT", "table_id": 1, "data": {}, "changed_at": rows.TIME}
     ],
