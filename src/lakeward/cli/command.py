@@ -6,12 +6,11 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lakeward.errors import LakewardError, RegistryOutdated
+from lakeward.errors import LakewardError
 
 if TYPE_CHECKING:
     from lakeward.config import Settings
@@ -57,31 +56,7 @@ class Context:
         from lakeward.lake import connect
 
         log_to_stderr()
-        if not make:
-            self._check_exists()
-        return connect(self.registry, self.warehouse, config=self.config, **others)
-
-    def _check_exists(self) -> None:
-        """A mistyped name must not look like an empty lakehouse."""
-        from lakeward.config import without_password
-        from lakeward.registry.handle import registry_url
-        from lakeward.store import migrate
-        from lakeward.store.database import Database
-
-        url = registry_url(self.settings().registry)
-        file = url.removeprefix("sqlite:///")
-        exists = file == url or Path(file).exists()
-        if exists:
-            database = Database(url)
-            try:
-                exists = migrate.status(database).exists
-            finally:
-                database.close()
-        if not exists:
-            raise RegistryOutdated(
-                f"there is no lakehouse at {without_password(url)}: name it with --registry or go to the folder of its "
-                "lakeward.toml; `lakeward create`, `lakeward topics create` and `lakeward db upgrade` make one"
-            )
+        return connect(self.registry, self.warehouse, config=self.config, create=make, **others)
 
 
 def command(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from itertools import count
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -143,6 +144,45 @@ def _check(field: Document, before: list[Document], columns: dict[int, Column]) 
             )
 
 
+def evolved_spec(
+    partition_by: Sequence[str | Document], schema: Document, earlier: Sequence[Document], last_partition_id: int
+) -> tuple[Document, int]:
+    """A partition spec for a table that had others, oldest first, and the last partition field id.
+
+    A spec that the table had is the same one again. A field of an earlier spec (one transform of one column) keeps its id
+    and name; ids are never given to another (specification, 'Partition Evolution'). A name that another field had gets a
+    number: engines show the fields of all specs in one struct.
+
+    Raises: as `partition_spec`.
+    """
+    columns = {c.field_id: c for c in types.walk(schema)}
+    known = {(f["source-id"], f["transform"]): f for spec in earlier for f in spec["fields"]}
+    names = {f["name"]: f["field-id"] for spec in earlier for f in spec["fields"]}
+    fields: list[Document] = []
+    for each in partition_by:
+        field = each if isinstance(each, str) else _field_document(each, columns)
+        if isinstance(field, str):
+            field = _parsed(field, schema)
+            if (old := known.get((field["source-id"], field["transform"]))) is not None:
+                field = {**field, "field-id": old["field-id"], "name": old["name"]}
+            elif field["name"] in names:
+                field = {**field, "name": _free_name(field, names)}
+        elif "field-id" not in field and (old := known.get((field["source-id"], field["transform"]))) is not None:
+            field = {**field, "field-id": old["field-id"]}
+        fields.append(field)
+    spec, last = partition_spec(fields, schema, 0, last_partition_id)
+    same = [s["spec-id"] for s in earlier if s["fields"] == spec["fields"]]
+    spec_id = same[0] if same else max((s["spec-id"] for s in earlier), default=-1) + 1
+    return {**spec, "spec-id": spec_id}, last
+
+
+def _free_name(field: Document, names: Container[str]) -> str:
+    """'id_bucket_8' where 'id_bucket' was a field of another number of buckets."""
+    _, number = transforms.width(field["transform"])
+    wanted = [f"{field['name']}_{number}"] if number is not None else []
+    return next(name for name in (*wanted, *(f"{field['name']}_{i}" for i in count(2))) if name not in names)
+
+
 def sort_order(sort_by: Sequence[str | Document], schema: Document, order_id: int = 0) -> Document:
     """A sort order {"order-id", "fields"}: texts such as 'col', 'col desc', 'day(ts) asc nulls last', or documents.
 
@@ -180,6 +220,12 @@ def _sort_field(source: str | Document, schema: Document) -> Document:
         raise InvalidSchema(f"column {column.full_name!r} of type {column.type} cannot be sorted by {transform}")
     null_order = f"nulls-{nulls.lower()}" if nulls else ("nulls-first" if direction == "asc" else "nulls-last")
     return {"transform": transform, "source-id": column.field_id, "direction": direction, "null-order": null_order}
+
+
+def evolved_order(sort_by: Sequence[str | Document], schema: Document, earlier: Sequence[Document]) -> Document:
+    """A sort order for a table that had others: one that it had is the same one again. Raises: as `sort_order`."""
+    order = sort_order(sort_by, schema, max((o["order-id"] for o in earlier), default=0) + 1)
+    return next((o for o in earlier if o["fields"] == order["fields"]), order)
 
 
 # Values --------------------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ def connect(
     metadata_updates: str | None = None,
     config: str | os.PathLike[str] | None = None,
     *,
+    create: bool = True,
     upgrade: bool = False,
     **settings: Any,
 ) -> Lake:
@@ -57,6 +58,7 @@ def connect(
         warehouse: a folder or s3://bucket/prefix.
         metadata_updates: 'async' (an append returns when it is registered) or 'sync' (when its snapshot exists).
         config: a settings file; without it `lakeward.toml` of the working folder, if there is one.
+        create: false refuses a registry that does not exist (RegistryOutdated) and makes nothing.
         upgrade: bring an older registry's schema up.
         settings: any other setting (config.Settings lists them). LAKEWARD_* variables come between file and arguments.
 
@@ -66,7 +68,7 @@ def connect(
     merged = load_settings(
         config, registry=registry, warehouse=warehouse, metadata_updates=metadata_updates, **settings
     )
-    return Lake(open_registry(merged, upgrade=upgrade))
+    return Lake(open_registry(merged, create=create, upgrade=upgrade))
 
 
 class Lake:
@@ -203,6 +205,14 @@ class Lake:
 
     def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
         return evolution.set_properties(self.registry, name, properties)
+
+    def set_partition_spec(self, name: TableName, partition_by: Sequence[Any] = ()) -> TableMetadata:
+        """How files are partitioned that are written from now on, as for `create_table`; those that are there stay."""
+        return evolution.set_partition_spec(self.registry, name, partition_by)
+
+    def set_sort_order(self, name: TableName, sort_by: Sequence[Any] = ()) -> TableMetadata:
+        """How files are sorted that are written from now on, as for `create_table`; those that are there stay."""
+        return evolution.set_sort_order(self.registry, name, sort_by)
 
     def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
         return evolution.rollback(self.registry, name, version)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.iceberg import evolution, schemas
+from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
@@ -16,8 +16,17 @@ from lakeward.registry.secrets import check_properties
 from lakeward.registry.tables import find_locked, metadata_in
 from lakeward.store import dialect, tables
 
-Edited = tuple[TableMetadata, int]  # the new metadata (its version is set here) and the last column id
-Edit = Callable[[Table, TableMetadata], Edited]
+
+class Edited(msgspec.Struct, frozen=True):
+    """The new metadata (its version and schema id are set here), and the last ids given where it gave new ones."""
+
+    metadata: TableMetadata
+    last_column_id: int = 0
+    last_partition_id: int = 0
+
+
+# Of the table and its versions, oldest first; the last one is current.
+Edit = Callable[[Table, Sequence[TableMetadata]], Edited]
 
 
 def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> TableMetadata:
@@ -29,24 +38,25 @@ def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> Table
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
         table = find_locked(connection, registry, identifier)
-        current = metadata_in(connection, table)
-        edited, last_column_id = edit(table, current)
-        if edited == current:
-            return current
-        return _store(connection, table, edited, last_column_id, change)
+        versions = tables.metadata_versions(connection, table.table_id)
+        edited = edit(table, versions)
+        if edited.metadata == versions[-1]:
+            return versions[-1]
+        return _store(connection, table, versions, edited, change)
 
 
 def _store(
-    connection: sa.Connection, table: Table, edited: TableMetadata, last_column_id: int, change: str
+    connection: sa.Connection, table: Table, earlier: Sequence[TableMetadata], edited: Edited, change: str
 ) -> TableMetadata:
     now = dialect.now(connection)
-    version = msgspec.structs.replace(edited, metadata_version=table.version + 1, change=change, created_at=now)
-    version = _with_schema_id(version, tables.metadata_versions(connection, table.table_id))
+    numbered = {"metadata_version": table.version + 1, "change": change, "created_at": now}
+    version = _with_schema_id(msgspec.structs.replace(edited.metadata, **numbered), earlier)
     tables.insert_metadata(connection, version)
     tables.replace_columns(connection, table.table_id, version.schema["fields"])
     values = {
         "version": version.metadata_version,
-        "last_column_id": max(table.last_column_id, last_column_id),
+        "last_column_id": max(table.last_column_id, edited.last_column_id),
+        "last_partition_id": max(table.last_partition_id, edited.last_partition_id),
         "format": version.format,
         "last_modified": now,
     }
@@ -54,7 +64,7 @@ def _store(
     return version
 
 
-def _with_schema_id(version: TableMetadata, earlier: list[TableMetadata]) -> TableMetadata:
+def _with_schema_id(version: TableMetadata, earlier: Sequence[TableMetadata]) -> TableMetadata:
     """Equal schemas share an id, as Iceberg has it; a new one gets the next."""
     equal = [v.schema_version for v in earlier if schemas.same_schema(v.schema, version.schema)]
     schema_id = equal[0] if equal else max(v.schema_version for v in earlier) + 1
@@ -64,9 +74,9 @@ def _with_schema_id(version: TableMetadata, earlier: list[TableMetadata]) -> Tab
 
 
 def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]]) -> Edit:
-    def edit(table: Table, current: TableMetadata) -> Edited:
-        schema, last_column_id = change(table, current)
-        return msgspec.structs.replace(current, schema=schema), last_column_id
+    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        schema, last_column_id = change(table, versions[-1])
+        return Edited(msgspec.structs.replace(versions[-1], schema=schema), last_column_id)
 
     return edit
 
@@ -133,12 +143,41 @@ def set_properties(registry: Registry, name: TableName, properties: Mapping[str,
     """Set properties; those whose value is None are removed. Raises: TableNotFound, InvalidInput."""
     check_properties(properties)
 
-    def edit(table: Table, current: TableMetadata) -> Edited:
-        merged = {**current.properties, **properties}
+    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
+        merged = {**versions[-1].properties, **properties}
         kept = {key: str(value) for key, value in merged.items() if value is not None}
-        return msgspec.structs.replace(current, properties=kept), table.last_column_id
+        return Edited(msgspec.structs.replace(versions[-1], properties=kept))
 
     return alter(registry, name, "set_properties", edit)
+
+
+def set_partition_spec(registry: Registry, name: TableName, partition_by: Sequence[str | Document]) -> TableMetadata:
+    """Partition what is written from now on otherwise; nothing at all for no partitions. Files that are there stay as they are.
+
+    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    """
+
+    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        current = versions[-1]
+        earlier = [version.partition_by for version in versions]
+        spec, last = partitions.evolved_spec(partition_by, current.schema, earlier, table.last_partition_id)
+        changed = msgspec.structs.replace(current, partition_by=spec, spec_id=spec["spec-id"])
+        return Edited(changed, last_partition_id=last)
+
+    return alter(registry, name, "set_partition_spec", edit)
+
+
+def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | Document]) -> TableMetadata:
+    """Sort what is written from now on otherwise; nothing at all for no order.
+
+    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    """
+
+    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
+        order = partitions.evolved_order(sort_by, versions[-1].schema, [version.sort_by for version in versions])
+        return Edited(msgspec.structs.replace(versions[-1], sort_by=order, sort_order_id=order["order-id"]))
+
+    return alter(registry, name, "set_sort_order", edit)
 
 
 def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata:
@@ -151,4 +190,5 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
     with registry.database.transaction() as connection:
         table = find_locked(connection, registry, identifier)
         earlier = metadata_in(connection, table, version)
-        return _store(connection, table, earlier, table.last_column_id, f"rollback to {version}")
+        versions = tables.metadata_versions(connection, table.table_id)
+        return _store(connection, table, versions, Edited(earlier), f"rollback to {version}")

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 import structlog
 
 from lakeward.config import Settings
-from lakeward.errors import InvalidSetting, LakewardError
+from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.model.tables import TableMetadata, Warehouse
 from lakeward.storage.engine import StorageEngine, engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
@@ -92,19 +92,27 @@ def registry_of(lake: Registry | HasRegistry) -> Registry:
     return lake if isinstance(lake, Registry) else lake.registry
 
 
-def open_registry(settings: Settings, *, upgrade: bool = False, touch_warehouse: bool = True) -> Registry:
+def open_registry(
+    settings: Settings, *, create: bool = True, upgrade: bool = False, touch_warehouse: bool = True
+) -> Registry:
     """Open the registry that the settings name; a new one is created, with its warehouse.
 
+    Without `create` nothing is made where there is no registry: a mistyped name must not look like an empty lakehouse.
     Without `touch_warehouse` the warehouse's storage is not looked at, and its location is what the registry says.
 
     Raises:
-        RegistryOutdated: it is older than this code and `upgrade` is false.
+        RegistryOutdated: it is older than this code and `upgrade` is false, or is not there and `create` is false.
         RegistryTooNew: code of this age may no longer use it.
         RegistryUnavailable: it does not answer.
         InvalidSetting: the warehouse of this name lies elsewhere than the settings say.
     """
-    database = Database(registry_url(settings.registry), durable=settings.durable)
+    database = Database(registry_url(settings.registry), durable=settings.durable, create=create)
     try:
+        if not create and not migrate.status(database).exists:
+            raise RegistryOutdated(
+                f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
+                "lakeward.toml; `lakeward create`, `lakeward topics create` and `lakeward db upgrade` make one"
+            )
         migrate.open_checked(database, upgrade)
         return Registry(database, settings, _warehouse(database, settings, touch_warehouse))
     except BaseException:

@@ -48,8 +48,9 @@ class Database:
     finds single rows in microseconds.
     """
 
-    def __init__(self, url: str, *, durable: bool = True) -> None:
-        """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder.
+    def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
+        """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder, and not that
+        either without `create`.
 
         `durable=False` lets SQLite lose the last commits when the machine stops (synchronous=NORMAL); for throw-away
         registries only.
@@ -62,6 +63,8 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate: _Gate | None = None
         if self.is_sqlite:
+            if create and self.url.database and self.url.database != ":memory:":
+                _make_folder(Path(self.url.database).parent)
             self.engine = _sqlite_engine(self.url, durable)
             if self.url.database and self.url.database != ":memory:":
                 self._gate = _gate_for(self.url.database)
@@ -157,7 +160,6 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
             url, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False, "cached_statements": 512}
         )
     else:
-        _make_folder(Path(url.database).parent)
         engine = sa.create_engine(
             url,
             poolclass=sa.pool.QueuePool,

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.config import Settings
-from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable, WarehouseNotWritable
+from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated, RegistryUnavailable, WarehouseNotWritable
 from lakeward.registry import Registry, intents, open_registry, tables
 from lakeward.store import schema
 from tests.support.postgres import PostgresServer
@@ -28,6 +28,16 @@ def test_a_new_registry_is_made_with_its_warehouse_and_found_again(registry_url:
     with open_at(registry_url, tmp_path) as second:
         assert second.warehouse == made
         assert len(rows_of(second, "warehouses")) == 1
+
+
+def test_a_registry_that_is_not_there_is_refused_where_none_is_to_be_made(registry_url: str, tmp_path: Path) -> None:
+    for url in (registry_url, f"sqlite:///{tmp_path / 'mistyped' / 'registry.db'}"):
+        with pytest.raises(RegistryOutdated, match="there is no lakehouse at"):
+            open_registry(Settings(registry=url, warehouse=str(tmp_path / "warehouse")), create=False)
+        assert list(tmp_path.iterdir()) == []
+    open_at(registry_url, tmp_path).close()
+    with open_registry(Settings(registry=registry_url, warehouse=str(tmp_path / "warehouse")), create=False) as found:
+        assert found.warehouse.name == "default"
 
 
 def test_a_warehouse_is_not_opened_at_another_place(made_url: str, tmp_path: Path) -> None:
