@@ -1,7 +1,7 @@
 """A process that takes one write, flush, replacement or clean-up step by step, and kills itself where it is told.
 
 Run as `python -m tests.faults.steps REGISTRY WAREHOUSE STEP`. Nothing is patched: the steps are those of lake.writes and
-components.snapshotter, called one by one.
+components.flushing, called one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.components import cleaner, snapshotter
+from lakeward.components import cleaner, flushing
 from lakeward.lake import writes
 from lakeward.model.files import DataFile
 from lakeward.pipeline import log_compact
@@ -82,11 +82,11 @@ def flush(registry: Registry, step: str) -> None:
     if step == "flush objects":
         state = snapshots.pending(registry, table.table_id)
         intent = intents.open_intent(registry, table, "flush")
-        snapshotter.build(registry, state, intent)
+        flushing.build(registry, state, intent)
         die()
     if step == "flush transaction":
         die_at_commit(registry, "INSERT INTO table_snapshots")
-    snapshotter.flush(registry, table.table_id)
+    flushing.flush(registry, table.table_id)
     die()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakeward.components import audit, cleaner, recovery, snapshotter
+from lakeward.components import audit, cleaner, flushing, recovery
 from lakeward.config import Settings, load_settings
 from lakeward.iceberg.partitions import partition_spec, sort_order
 from lakeward.iceberg.schemas import schema_from
@@ -277,9 +277,9 @@ class Lake:
         return snapshots.list_snapshots(self.registry, self.table(name))
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
-    def flush(self, name: TableName) -> snapshotter.FlushResult:
+    def flush(self, name: TableName) -> flushing.FlushResult:
         """Make one snapshot of everything that is pending."""
-        return snapshotter.flush(self.registry, self.table(name).table_id, "manual")
+        return flushing.flush(self.registry, self.table(name).table_id, "manual")
 
     def hold(self, name: TableName, seconds: float = 60.0, wait: float = 0.0) -> AbstractContextManager[leases.Lease]:
         """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.

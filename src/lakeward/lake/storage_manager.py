@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from lakeward.components import cleaner, snapshotter
+from lakeward.components import cleaner, flushing
 from lakeward.errors import FileRefused, MetadataConflict, ObjectNotFound
 from lakeward.lake import writes
 from lakeward.model.files import AppendResult, DataFile, FileInfo, RegisteredFile
@@ -90,7 +90,7 @@ class StorageManager:
         for file in files:
             if file.path not in live:
                 raise ObjectNotFound(f"{file.path} is no live file of {name}; register it first")
-        flushed = snapshotter.flush(self._registry, found.table_id, "manual")
+        flushed = flushing.flush(self._registry, found.table_id, "manual")
         if flushed.snapshot_id is None:
             return None
         return snapshots.load_snapshot(self._registry, found, flushed.snapshot_id)
@@ -108,7 +108,7 @@ class StorageManager:
             raise MetadataConflict(
                 f"{found.identifier} stands at snapshot {found.current_snapshot_id}, not at {snapshot.snapshot_id}"
             )
-        return snapshotter.flush(self._registry, found.table_id, "manual", files=False).metadata_location
+        return flushing.flush(self._registry, found.table_id, "manual", files=False).metadata_location
 
     def insert_partition(
         self,

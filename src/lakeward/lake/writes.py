@@ -15,7 +15,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 import structlog
 
-from lakeward.components import snapshotter
+from lakeward.components import flushing
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName
@@ -160,7 +160,7 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
         return result
     started = time.perf_counter()
     try:
-        flushed = snapshotter.flush(registry, table.table_id, "sync")
+        flushed = flushing.flush(registry, table.table_id, "sync")
     except LakewardError as error:
         log.error("snapshot_left_to_the_next_flush", table=str(table.identifier), error=str(error), code=error.code)
         return result

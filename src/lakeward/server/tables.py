@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Header, Query, Response
 
-from lakeward.components import snapshotter
+from lakeward.components import flushing
 from lakeward.errors import ObjectNotFound
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
@@ -44,7 +44,7 @@ def router(registry: Registry) -> APIRouter:
         if_none_match: str | None = Header(None),
     ) -> Response:
         found = tables.load(registry, _identifier(namespace, table))
-        flushed = snapshotter.flush(registry, found.table_id, "query", files=pending != "skip")
+        flushed = flushing.flush(registry, found.table_id, "query", files=pending != "skip")
         return _answer(registry, found, flushed.metadata_location, if_none_match)
 
     @routes.head("/{table}", status_code=204)

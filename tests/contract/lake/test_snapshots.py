@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
-from lakeward.components import snapshotter
+from lakeward.components import flushing
 from lakeward.errors import LeaseHeld
 from lakeward.model.tables import Table
 from lakeward.registry import leases
@@ -186,7 +186,7 @@ def test_threads_that_flush_at_once_commit_each_file_once(lake: Lake) -> None:
             lake.append(NAME, ROWS)
             expected += len(ROWS)
         with ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda _: snapshotter.flush(lake.registry, table.table_id), range(4)))
+            results = list(pool.map(lambda _: flushing.flush(lake.registry, table.table_id), range(4)))
         assert sum(result.files for result in results) == 4
     assert len(ids(lake, table)) == expected
     assert_nothing_left_over(lake, NAME)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lakeward import Lake
-from lakeward.components import snapshotter
+from lakeward.components import flushing
 from lakeward.model.files import Intent
 from lakeward.model.tables import Table
 from lakeward.registry import intents, leases, snapshots
@@ -32,7 +32,7 @@ def half_flushed(lake: Lake, table: Table) -> tuple[snapshots.Pending, snapshots
     """A flush whose objects are written, and that is not committed."""
     state = snapshots.pending(lake.registry, table.table_id)
     intent = intents.open_intent(lake.registry, table, "flush")
-    return state, snapshotter.build(lake.registry, state, intent), intent
+    return state, flushing.build(lake.registry, state, intent), intent
 
 
 def test_a_hold_taken_while_a_flush_was_made_stops_its_commit(lake: Lake) -> None:
@@ -51,7 +51,7 @@ def test_a_hold_does_not_keep_a_change_of_the_schema_from_being_served(lake: Lak
     lake.append(NAME, ROWS)
     with leases.held(lake.registry, hold_name(table), seconds=30):
         lake.add_column(NAME, "extra", "int")
-        flushed = snapshotter.flush(lake.registry, table.table_id, files=False)
+        flushed = flushing.flush(lake.registry, table.table_id, files=False)
     assert flushed.snapshot_id is None
     assert lake.table(NAME).iceberg_version == lake.table(NAME).version == 2
     assert snapshots.count_pending(lake.registry, table) == 1
@@ -124,12 +124,12 @@ def test_a_caller_that_waited_is_served_the_winners_metadata_though_more_is_pend
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
     waiting = threading.Event()
-    served: list[snapshotter.FlushResult] = []
-    lock = snapshotter._lock_of(lake.registry, table.table_id)
+    served: list[flushing.FlushResult] = []
+    lock = flushing._lock_of(lake.registry, table.table_id)
 
     def query() -> None:
         waiting.set()
-        served.append(snapshotter.flush(lake.registry, table.table_id, "query"))
+        served.append(flushing.flush(lake.registry, table.table_id, "query"))
 
     with lock:  # as a flush in another thread holds it
         thread = threading.Thread(target=query)
@@ -163,8 +163,8 @@ def test_a_tables_compression_is_told_to_engines_unless_its_properties_name_one(
     for name, options, expected in (
         ("s.a", {"compression": "none"}, "uncompressed"),
         ("s.b", {"compression": "snappy"}, "snappy"),
-        ("s.c", {"properties": {snapshotter.COMPRESSION_PROPERTY: "gzip"}}, "gzip"),
+        ("s.c", {"properties": {flushing.COMPRESSION_PROPERTY: "gzip"}}, "gzip"),
     ):
         table = make_table(lake, name, **options)
         document = msgspec.json.decode(lake.registry.engine(table.location).read(lake.flush(name).metadata_location))
-        assert document["properties"][snapshotter.COMPRESSION_PROPERTY] == expected
+        assert document["properties"][flushing.COMPRESSION_PROPERTY] == expected

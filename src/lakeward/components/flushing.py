@@ -1,4 +1,4 @@
-"""The snapshotter's flush: everything that is pending becomes one Iceberg snapshot.
+"""Flush: everything that is pending becomes one Iceberg snapshot.
 
 Objects are read and written outside of any SQL transaction; a short one at the end swaps the metadata's location. Whoever
 loses that race serves the winner's metadata, if it covers what was pending when the loser began.
