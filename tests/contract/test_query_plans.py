@@ -75,6 +75,7 @@ CALLS: dict[str, list[Call]] = {
     "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
     "files.count_pending": [lambda m, c: m.count_pending(c, BIG)],
     "files.delete": [lambda m, c: m.delete(c, BIG, [7, 8])],
+    "files.has_deletes": [lambda m, c: m.has_deletes(c, BIG, 0, "1")],
     "files.has_pending": [lambda m, c: m.has_pending(c, BIG)],
     "files.in_partition": [lambda m, c: m.in_partition(c, BIG, 0, "1")],
     "files.is_duplicate": [],  # reads an error, not the database
@@ -85,6 +86,7 @@ CALLS: dict[str, list[Call]] = {
     "files.mark_committed": [lambda m, c: m.mark_committed(c, BIG, [5, 6], 1, 1)],
     "files.mark_set_aside": [lambda m, c: m.mark_set_aside(c, 5, "truncated")],
     "files.pending": [lambda m, c: m.pending(c, BIG)],
+    "files.small_in_partition": [lambda m, c: m.small_in_partition(c, BIG, 0, "1", 1_000)],
     "files.set_aside": [lambda m, c: m.set_aside(c, BIG)],
     "files.set_checksum": [lambda m, c: m.set_checksum(c, 5, "sha256:00")],
     "footers.delete": [lambda m, c: m.delete(c, [_path(1), _path(2)])],

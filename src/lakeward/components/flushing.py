@@ -1,4 +1,4 @@
-"""Flush: everything that is pending becomes one Iceberg snapshot.
+"""Flush: everything that is pending becomes one Iceberg snapshot, and what compaction did another one.
 
 Objects are read and written outside of any SQL transaction; a short one at the end swaps the metadata's location. Whoever
 loses that race serves the winner's metadata, if it covers what was pending when the loser began.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,7 +20,7 @@ from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
 from lakeward.model.tables import Document, TableMetadata
-from lakeward.registry import Registry, intents, snapshots
+from lakeward.registry import Registry, compaction, intents, snapshots
 from lakeward.registry.snapshots import Conflict, Made, Pending
 
 log = structlog.get_logger()
@@ -67,18 +68,21 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
         return _unchanged(first, started)
     deadline = time.monotonic() + registry.settings.hold_timeout_seconds
     _await_release(registry, table_id, files, deadline)  # before the lock: the wait of many is one wait
+    done: list[Made] = []
     with _lock_of(registry, table_id):
         for attempt in range(TRIES):
             state = _await_release(registry, table_id, files, deadline)
             if state.is_empty or _covered(first, state):
-                return _unchanged(state, started)
+                return _result(done, started) if done else _unchanged(state, started)
+            step, operation = compaction.next_snapshot(state)
             try:
-                made = _attempt(registry, state, trigger)
+                done.append(_attempt(registry, step, trigger, operation))
             except Conflict as conflict:
                 log.debug("flush_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
                 time.sleep(random.uniform(0, 0.01 * (attempt + 1)))
                 continue
-            return _result(made, started)
+            if step is state:
+                return _result(done, started)
     raise MetadataConflict(
         f"{state.table.identifier}: the metadata moved on in each of {TRIES} tries to commit what is pending; try again"
     )
@@ -89,14 +93,15 @@ def _unchanged(state: Pending, started: float) -> FlushResult:
     return FlushResult(metadata_location=state.table.metadata_location, seconds=time.perf_counter() - started)
 
 
-def _result(made: Made, started: float) -> FlushResult:
+def _result(done: Sequence[Made], started: float) -> FlushResult:
+    snapshot = done[-1].snapshot
     return FlushResult(
-        metadata_location=made.metadata_location,
-        snapshot_id=None if made.snapshot is None else made.snapshot["snapshot-id"],
-        files=len(made.added),
-        rows=sum(file.row_count for file in made.added),
-        removed=len(made.removed),
-        rejected=len(made.rejected),
+        metadata_location=done[-1].metadata_location,
+        snapshot_id=None if snapshot is None else snapshot["snapshot-id"],
+        files=sum(len(made.added) for made in done),
+        rows=sum(file.row_count for made in done for file in made.added),
+        removed=sum(len(made.removed) for made in done),
+        rejected=sum(len(made.rejected) for made in done),
         seconds=time.perf_counter() - started,
     )
 
@@ -126,11 +131,11 @@ def _covered(first: Pending, now: Pending) -> bool:
     )
 
 
-def _attempt(registry: Registry, state: Pending, trigger: str) -> Made:
+def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | None) -> Made:
     """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
     intent = intents.open_intent(registry, state.table, "flush")
     try:
-        made = build(registry, state, intent)
+        made = build(registry, state, intent, operation)
         snapshots.commit(registry, state.table, intent, made, trigger)
     except BaseException:
         intents.give_up(registry, intent)
@@ -140,8 +145,8 @@ def _attempt(registry: Registry, state: Pending, trigger: str) -> Made:
     return made
 
 
-def build(registry: Registry, state: Pending, intent: Intent) -> Made:
-    """Write the objects of a flush below the intent's prefix; nothing is committed yet."""
+def build(registry: Registry, state: Pending, intent: Intent, operation: str | None = None) -> Made:
+    """Write the objects of a flush below the intent's prefix; nothing is committed yet. `operation`: see build_snapshot."""
     table, settings = state.table, registry.settings
     engine = registry.engine(table.location)
     superseded: list[tuple[str, str]] = []
@@ -156,7 +161,7 @@ def build(registry: Registry, state: Pending, intent: Intent) -> Made:
             settings.keep_metadata_files,
         )
         superseded += [("metadata", location) for location in dropped]
-    built = _snapshot(state, document, intent, engine.read, engine.write)
+    built = _snapshot(state, document, intent, engine.read, engine.write, operation)
     document, trimmed = metadata.trim_snapshots(built.document if built else document, settings.keep_snapshots)
     location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
     engine.write(location, metadata.encode(document))
@@ -196,7 +201,9 @@ def _for_engines(version: TableMetadata) -> TableMetadata:
     return msgspec.structs.replace(version, properties={**version.properties, COMPRESSION_PROPERTY: codec})
 
 
-def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, write: Write) -> Built | None:
+def _snapshot(
+    state: Pending, document: Document, intent: Intent, read: Read, write: Write, operation: str | None
+) -> Built | None:
     if not state.files and not state.removals:
         return None
     return build_snapshot(
@@ -208,6 +215,7 @@ def _snapshot(state: Pending, document: Document, intent: Intent, read: Read, wr
         prefix=intent.prefix,
         timestamp_ms=_time_ms(state),
         removed_partitions={file.file_path: _partition(file) for file in state.removals if file.record is not None},
+        operation=operation,
     )
 
 

@@ -96,6 +96,7 @@ def build_snapshot(
     summary_extra: Mapping[str, str] | None = None,
     attempt: int = 1,
     removed_partitions: Mapping[str, tuple[int, PartitionValues]] | None = None,
+    operation: str | None = None,
 ) -> Built:
     """Make a snapshot of the main branch that adds files, removes paths of the current snapshot, or both.
 
@@ -103,6 +104,8 @@ def build_snapshot(
     removals, manifests that hold a removed path are written anew; deletion vectors of a removed file go with it. Give
     `removed_partitions`, (spec id, partition) by path, and manifests that cannot hold those partitions are not read.
     A file that cannot be in a manifest is in `rejected` with the reason, and the others are committed all the same.
+    `operation` is told from what is added and removed, unless it is given: 'replace' where the table's rows stay the same
+    (specification, 'Snapshots').
 
     All objects go below `prefix`. The metadata file is not written: encode and store `document`, then make it the current
     one by compare-and-swap. `timestamp_ms` is raised to the last snapshot's time if it is before it.
@@ -141,7 +144,8 @@ def build_snapshot(
         kept = _without(commit, kept, gone, removed_partitions or {})
     new = [commit.put_manifest(made) for made in groups]
     rows = [*new, *kept]
-    snapshot = _snapshot(commit, parent, rows, bool(accepted), bool(gone), timestamp_ms, summary_extra or {})
+    operation = operation or ("append" if not gone else "overwrite" if accepted else "delete")
+    snapshot = _snapshot(commit, parent, rows, operation, timestamp_ms, summary_extra or {})
     listed = {row["manifest_path"] for row in rows}
     total = time.perf_counter() - start
     commit.seconds["encode"] = total - commit.seconds["read"] - commit.seconds["write"]
@@ -283,8 +287,7 @@ def _snapshot(
     commit: _Commit,
     parent: Document | None,
     rows: list[Record],
-    adds: bool,
-    removes: bool,
+    operation: str,
     timestamp_ms: int,
     extra: Mapping[str, str],
 ) -> Document:
@@ -300,7 +303,6 @@ def _snapshot(
     data = manifests.manifest_list_bytes(
         version, rows, commit.snapshot_id, parent_id, commit.sequence_number, first_row_id
     )
-    operation = "append" if not removes else "overwrite" if adds else "delete"
     return {
         **snapshot,
         "timestamp-ms": metadata.snapshot_time(document, timestamp_ms),

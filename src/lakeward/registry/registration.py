@@ -153,8 +153,11 @@ def insert_files(
     files: Sequence[DataFile],
     intent_id: str,
     now: datetime,
+    registered_at: datetime | None = None,
 ) -> None:
     """File rows, footers, statistics and counters of new files; the caller's transaction holds the table's lock.
+
+    `registered_at`: when their rows came to the table, if that was before now.
 
     Raises:
         TableNotFound: the table was dropped.
@@ -165,7 +168,7 @@ def insert_files(
         return
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
-    update_table_files(connection, table, files, intent_id, now)
+    update_table_files(connection, table, files, intent_id, now, registered_at)
     insert_footers(connection, registry, table, metadata, files, now)
     counters.add(connection, table.table_id, metadata.schema, files, now)
 
@@ -178,10 +181,15 @@ def _live_version(connection: sa.Connection, table: Table) -> int:
 
 
 def update_table_files(
-    connection: sa.Connection, table: Table, files: Sequence[DataFile], intent_id: str, now: datetime
+    connection: sa.Connection,
+    table: Table,
+    files: Sequence[DataFile],
+    intent_id: str,
+    now: datetime,
+    registered_at: datetime | None = None,
 ) -> None:
     """Insert the rows of table_files. Raises FileRefused: a path is registered already."""
-    rows = [_row(table.table_id, file, intent_id, now) for file in files]
+    rows = [_row(table.table_id, file, intent_id, now, registered_at or now) for file in files]
     if long := next((row for row in rows if len(row["partition_key"].encode()) > MAX_PARTITION_KEY), None):
         raise FileRefused(
             "wrong_partition",
@@ -199,7 +207,7 @@ def update_table_files(
         ) from error
 
 
-def _row(table_id: int, file: DataFile, intent_id: str, now: datetime) -> Mapping[str, Any]:
+def _row(table_id: int, file: DataFile, intent_id: str, now: datetime, registered_at: datetime) -> Mapping[str, Any]:
     return {
         "table_id": table_id,
         "file_name": file.path.rpartition("/")[2],
@@ -218,7 +226,7 @@ def _row(table_id: int, file: DataFile, intent_id: str, now: datetime) -> Mappin
         "sort_order_id": file.sort_order_id,
         "created_at": file.created_at or now,
         "modified_at": file.modified_at or file.created_at or now,
-        "registered_at": now,
+        "registered_at": registered_at,
         "intent_id": intent_id,
     }
 

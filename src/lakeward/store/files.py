@@ -64,6 +64,23 @@ def in_partition(connection: sa.Connection, table_id: int, spec_id: int, partiti
     return records(RegisteredFile, connection.execute(query))
 
 
+def small_in_partition(
+    connection: sa.Connection, table_id: int, spec_id: int, partition_key: str, below: int
+) -> list[RegisteredFile]:
+    """The live data files of a partition that have fewer bytes than `below`, by file_id."""
+    query = _SELECT.where(_c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _LIVE)
+    query = query.where(_c.content == 0, _c.file_size < below).order_by(_c.file_id)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def has_deletes(connection: sa.Connection, table_id: int, spec_id: int, partition_key: str) -> bool:
+    """Whether a partition has files of deletes."""
+    query = sa.select(_c.file_id).where(
+        _c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _c.content != 0
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> list[RegisteredFile]:
     query = _SELECT.where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
     return records(RegisteredFile, connection.execute(query))
