@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -157,19 +157,20 @@ def evolved_spec(
     """
     columns = {c.field_id: c for c in types.walk(schema)}
     known = {(f["source-id"], f["transform"]): f for spec in earlier for f in spec["fields"]}
-    names = {f["name"]: f["field-id"] for spec in earlier for f in spec["fields"]}
-    fields: list[Document] = []
+    names = {f["name"] for spec in earlier for f in spec["fields"]}
+    fields: list[str | Document] = []
     for each in partition_by:
-        field = each if isinstance(each, str) else _field_document(each, columns)
-        if isinstance(field, str):
-            field = _parsed(field, schema)
-            if (old := known.get((field["source-id"], field["transform"]))) is not None:
-                field = {**field, "field-id": old["field-id"], "name": old["name"]}
-            elif field["name"] in names:
-                field = {**field, "name": _free_name(field, names)}
-        elif "field-id" not in field and (old := known.get((field["source-id"], field["transform"]))) is not None:
-            field = {**field, "field-id": old["field-id"]}
-        fields.append(field)
+        if not isinstance(each, (str, dict)):
+            fields.append(each)  # refused below
+            continue
+        given = each if isinstance(each, dict) else {}
+        field = _field_document(each, columns) if isinstance(each, dict) else _parsed(each, schema)
+        old = known.get((field["source-id"], field["transform"]))
+        if old is not None:
+            field = {**field, "field-id": old["field-id"], "name": given.get("name", old["name"])}
+        elif "name" not in given and field["name"] in names:
+            field = {**field, "name": _free_name(field, names)}
+        fields.append({**field, **given})
     spec, last = partition_spec(fields, schema, 0, last_partition_id)
     same = [s["spec-id"] for s in earlier if s["fields"] == spec["fields"]]
     spec_id = same[0] if same else max((s["spec-id"] for s in earlier), default=-1) + 1
@@ -180,7 +181,8 @@ def _free_name(field: Document, names: Container[str]) -> str:
     """'id_bucket_8' where 'id_bucket' was a field of another number of buckets."""
     _, number = transforms.width(field["transform"])
     wanted = [f"{field['name']}_{number}"] if number is not None else []
-    return next(name for name in (*wanted, *(f"{field['name']}_{i}" for i in count(2))) if name not in names)
+    numbered = (f"{field['name']}_{i}" for i in count(2))
+    return next(name for name in chain(wanted, numbered) if name not in names)
 
 
 def sort_order(sort_by: Sequence[str | Document], schema: Document, order_id: int = 0) -> Document:

@@ -6,7 +6,7 @@ import pytest
 
 from lakeward.errors import ColumnNotFound, InvalidSchema, MetadataVersionNotFound, TableNotFound
 from lakeward.registry import Registry, evolution, tables
-from tests.support.registries import NAME, changes, last_sequence, make_table, rows_of
+from tests.support.registries import NAME, assert_exact, changes, last_sequence, make_table, register, rows_of
 
 
 def columns(registry: Registry) -> dict[str, int]:
@@ -73,6 +73,64 @@ def test_a_rollback_brings_back_all_that_a_version_was(registry: Registry) -> No
     assert columns(registry) == table_columns(registry) == {"id": 1, "name": 2}
     with pytest.raises(MetadataVersionNotFound, match="version 5"):
         evolution.rollback(registry, NAME, 5)
+
+
+def test_specs_and_orders_are_versions_whose_ids_are_never_given_to_another(registry: Registry) -> None:
+    table = make_table(registry, partition_by=["name"])
+    evolution.set_partition_spec(registry, NAME, ["bucket(4, id)"])
+    evolution.set_sort_order(registry, NAME, ["id desc"])
+    evolution.set_partition_spec(registry, NAME, ["name"])
+    evolution.rollback(registry, NAME, 2)
+    evolution.set_partition_spec(registry, NAME, ["truncate(2, name)", "name"])
+    evolution.set_sort_order(registry, NAME, [])
+    versions = tables.versions(registry, table)
+    assert [v.spec_id for v in versions] == [0, 1, 1, 0, 1, 2, 2]
+    assert [v.sort_order_id for v in versions] == [0, 0, 1, 1, 0, 0, 0]
+    assert all(v.spec_id == v.partition_by["spec-id"] and v.sort_order_id == v.sort_by["order-id"] for v in versions)
+    assert [f["field-id"] for f in versions[-1].partition_by["fields"]] == [1002, 1000]
+    assert tables.load(registry, NAME).last_partition_id == 1002
+
+
+def test_a_spec_or_order_that_is_current_makes_no_version(registry: Registry) -> None:
+    make_table(registry, partition_by=["name"])
+    start = last_sequence(registry)
+    evolution.set_partition_spec(registry, NAME, ["name"])
+    evolution.set_sort_order(registry, NAME, [])
+    assert changes(registry, start) == []
+
+
+def test_a_spec_or_order_that_does_not_fit_changes_nothing(registry: Registry) -> None:
+    make_table(registry, partition_by=["name"])
+    start = last_sequence(registry)
+    with pytest.raises(InvalidSchema, match="day"):
+        evolution.set_partition_spec(registry, NAME, ["day(name)"])
+    with pytest.raises(ColumnNotFound, match="nothing_such"):
+        evolution.set_sort_order(registry, NAME, ["nothing_such"])
+    assert changes(registry, start) == []
+
+
+def test_a_column_is_dropped_once_no_current_spec_or_order_uses_it(registry: Registry) -> None:
+    make_table(registry, partition_by=["name"])
+    evolution.set_sort_order(registry, NAME, ["name"])
+    with pytest.raises(InvalidSchema, match="partition"):
+        evolution.drop_column(registry, NAME, "name")
+    evolution.set_partition_spec(registry, NAME, [])
+    with pytest.raises(InvalidSchema, match="sort order"):
+        evolution.drop_column(registry, NAME, "name")
+    evolution.set_sort_order(registry, NAME, [])
+    evolution.drop_column(registry, NAME, "name")
+    assert columns(registry) == {"id": 1}
+
+
+def test_statistics_are_kept_for_each_partition_of_each_spec(registry: Registry) -> None:
+    table = make_table(registry, partition_by=["name"])
+    register(registry, table, (1, 2), partition="a")
+    evolution.set_partition_spec(registry, NAME, [])
+    register(registry, table, (3,), spec_id=1)
+    register(registry, table, (4,), partition="a")  # a writer that began before the change
+    found = {(r["spec_id"], r["partition_key"]): r["row_count"] for r in rows_of(registry, "table_stats")}
+    assert found == {(0, '{"1000":"a"}'): 3, (1, "{}"): 1}
+    assert_exact(registry, table)
 
 
 def test_a_change_that_changes_nothing_makes_no_version_and_no_feed_row(registry: Registry) -> None:

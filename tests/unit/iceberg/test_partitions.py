@@ -37,6 +37,57 @@ def fields(*partition_by: Any) -> list[tuple[int, int, str, str]]:
     return [(f["source-id"], f["field-id"], f["transform"], f["name"]) for f in spec["fields"]]
 
 
+def evolved(specs: list[list[Any]], schema: Any = SCHEMA) -> list[Any]:
+    """The specs that a table gets one after the other."""
+    earlier: list[Any] = []
+    last = 999
+    for partition_by in specs:
+        spec, last = partitions.evolved_spec(partition_by, schema, earlier, last)
+        earlier.append(spec)
+    return earlier
+
+
+def test_a_field_that_comes_back_has_its_id_and_a_new_one_gets_one_never_given() -> None:
+    specs = evolved([["id"], ["day(ts)"], [], ["day(ts)", "bucket(4, id)"], ["id"], ["id", "day(ts)"]])
+    assert [s["spec-id"] for s in specs] == [0, 1, 2, 3, 0, 4]
+    assert [[f["field-id"] for f in s["fields"]] for s in specs] == [
+        [1000],
+        [1001],
+        [],
+        [1001, 1002],
+        [1000],
+        [1000, 1001],
+    ]
+
+
+def test_a_name_that_another_field_had_gets_a_number() -> None:
+    specs = evolved([["bucket(4, id)"], ["bucket(8, id)"], ["bucket(4, id)"], ["truncate(8, id)"], ["truncate(2, id)"]])
+    names = [s["fields"][0]["name"] for s in specs]
+    assert names == ["id_bucket", "id_bucket_8", "id_bucket", "id_trunc", "id_trunc_2"]
+
+
+def test_a_field_keeps_the_name_it_was_given_unless_it_is_given_another() -> None:
+    source = {"source-id": 1, "transform": "bucket[4]"}
+    specs = evolved([[{**source, "name": "part"}], ["bucket(4, id)"], [{**source, "name": "other"}]])
+    assert [(f["name"], f["field-id"]) for s in specs for f in s["fields"]] == [
+        ("part", 1000),
+        ("part", 1000),
+        ("other", 1000),
+    ]
+
+
+def test_what_is_no_field_is_refused_in_a_table_that_had_others_too() -> None:
+    with pytest.raises(InvalidSchema, match="neither a text"):
+        evolved([["id"], [7]])
+
+
+def test_an_order_that_comes_back_has_its_id() -> None:
+    earlier: list[Any] = []
+    for sort_by in (["id"], ["ts desc"], [], ["id"], ["id", "ts"]):
+        earlier.append(partitions.evolved_order(sort_by, SCHEMA, earlier))
+    assert [o["order-id"] for o in earlier] == [1, 2, 0, 1, 3]
+
+
 @pytest.mark.parametrize(
     "text, source, transform, name",
     [
