@@ -204,6 +204,7 @@ CALLS: dict[str, list[Call]] = {
     "stats.insert": [lambda m, c: m.insert(c, _stats)],
     "stats.load": [lambda m, c: m.load(c, BIG, 0, "1", "parquet")],
     "stats.of_table": [lambda m, c: m.of_table(c, BIG)],
+    "stats.spec_ids": [lambda m, c: m.spec_ids(c, BIG)],
     "stats.update": [lambda m, c: m.update(c, _known_stats)],
     "tables.add_counts": [lambda m, c: m.add_counts(c, BIG, NOW, {"row_count": 1})],
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.errors import InvalidSchema
 from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.secrets import check_properties
 from lakeward.registry.tables import find_locked, metadata_in
-from lakeward.store import dialect, tables
+from lakeward.store import dialect, stats, tables
 
 
 class Edited(msgspec.Struct, frozen=True):
@@ -25,8 +26,8 @@ class Edited(msgspec.Struct, frozen=True):
     last_partition_id: int = 0
 
 
-# Of the table and its versions, oldest first; the last one is current.
-Edit = Callable[[Table, Sequence[TableMetadata]], Edited]
+# Of the table, locked, and its versions, oldest first; the last one is current.
+Edit = Callable[[sa.Connection, Table, Sequence[TableMetadata]], Edited]
 
 
 def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> TableMetadata:
@@ -39,7 +40,7 @@ def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> Table
     with registry.database.transaction() as connection:
         table = find_locked(connection, registry, identifier)
         versions = tables.metadata_versions(connection, table.table_id)
-        edited = edit(table, versions)
+        edited = edit(connection, table, versions)
         if edited.metadata == versions[-1]:
             return versions[-1]
         return _store(connection, table, versions, edited, change)
@@ -74,7 +75,7 @@ def _with_schema_id(version: TableMetadata, earlier: Sequence[TableMetadata]) ->
 
 
 def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]]) -> Edit:
-    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
         schema, last_column_id = change(table, versions[-1])
         return Edited(msgspec.structs.replace(versions[-1], schema=schema), last_column_id)
 
@@ -97,15 +98,32 @@ def add_column(registry: Registry, name: TableName, path: Any, type: Any, doc: s
 
 
 def drop_column(registry: Registry, name: TableName, path: Any) -> TableMetadata:
-    """Raises: InvalidSchema (a partition or sort order uses it), ColumnNotFound, TableNotFound."""
-    return alter(
-        registry,
-        name,
-        "drop_column",
-        _schema_edit(
-            lambda t, m: evolution.drop_column(m.schema, t.last_column_id, path, [m.partition_by], [m.sort_by])
-        ),
-    )
+    """Raises: InvalidSchema (a partition, of earlier files too, or the sort order uses it), ColumnNotFound, TableNotFound."""
+
+    def edit(connection: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        current = versions[-1]
+        schema, last_column_id = evolution.drop_column(
+            current.schema, table.last_column_id, path, [current.partition_by], [current.sort_by]
+        )
+        _check_no_files_by(connection, table, versions, schema, path)
+        return Edited(msgspec.structs.replace(current, schema=schema), last_column_id)
+
+    return alter(registry, name, "drop_column", edit)
+
+
+def _check_no_files_by(
+    connection: sa.Connection, table: Table, versions: Sequence[TableMetadata], schema: Document, path: Any
+) -> None:
+    """Files partitioned by a column that is gone have partitions of unknown type, with which some engines cannot filter."""
+    left = {column.field_id for column in schemas.columns(schema)}
+    of_files = set(stats.spec_ids(connection, table.table_id))
+    for version in versions[:-1]:
+        uses = {i for field in version.partition_by["fields"] for i in evolution.source_ids(field)} - left
+        if version.spec_id in of_files and uses & {c.field_id for c in schemas.columns(versions[-1].schema)}:
+            raise InvalidSchema(
+                f"column {path!r} cannot be dropped: files of {table.identifier} are partitioned by it still, under the earlier "
+                f"spec {version.spec_id}; rewrite them under the current spec or retire them first"
+            )
 
 
 def rename_column(registry: Registry, name: TableName, path: Any, new_name: str) -> TableMetadata:
@@ -143,7 +161,7 @@ def set_properties(registry: Registry, name: TableName, properties: Mapping[str,
     """Set properties; those whose value is None are removed. Raises: TableNotFound, InvalidInput."""
     check_properties(properties)
 
-    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
         merged = {**versions[-1].properties, **properties}
         kept = {key: str(value) for key, value in merged.items() if value is not None}
         return Edited(msgspec.structs.replace(versions[-1], properties=kept))
@@ -157,7 +175,7 @@ def set_partition_spec(registry: Registry, name: TableName, partition_by: Sequen
     Raises: InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
-    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
         current = versions[-1]
         earlier = [version.partition_by for version in versions]
         spec, last = partitions.evolved_spec(partition_by, current.schema, earlier, table.last_partition_id)
@@ -173,7 +191,7 @@ def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | 
     Raises: InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
-    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
         order = partitions.evolved_order(sort_by, versions[-1].schema, [version.sort_by for version in versions])
         return Edited(msgspec.structs.replace(versions[-1], sort_by=order, sort_order_id=order["order-id"]))
 

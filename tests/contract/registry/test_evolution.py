@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from lakeward.errors import ColumnNotFound, InvalidSchema, MetadataVersionNotFound, TableNotFound
-from lakeward.registry import Registry, evolution, tables
+from lakeward.registry import Registry, evolution, retirement, tables
 from tests.support.registries import NAME, assert_exact, changes, last_sequence, make_table, register, rows_of
 
 
@@ -84,8 +85,8 @@ def test_specs_and_orders_are_versions_whose_ids_are_never_given_to_another(regi
     evolution.set_partition_spec(registry, NAME, ["truncate(2, name)", "name"])
     evolution.set_sort_order(registry, NAME, [])
     versions = tables.versions(registry, table)
-    assert [v.spec_id for v in versions] == [0, 1, 1, 0, 1, 2, 2]
-    assert [v.sort_order_id for v in versions] == [0, 0, 1, 1, 0, 0, 0]
+    assert [v.spec_id for v in versions] == [0, 1, 1, 0, 1, 2]
+    assert [v.sort_order_id for v in versions] == [0, 0, 1, 1, 0, 0]
     assert all(v.spec_id == v.partition_by["spec-id"] and v.sort_order_id == v.sort_by["order-id"] for v in versions)
     assert [f["field-id"] for f in versions[-1].partition_by["fields"]] == [1002, 1000]
     assert tables.load(registry, NAME).last_partition_id == 1002
@@ -118,6 +119,17 @@ def test_a_column_is_dropped_once_no_current_spec_or_order_uses_it(registry: Reg
     with pytest.raises(InvalidSchema, match="sort order"):
         evolution.drop_column(registry, NAME, "name")
     evolution.set_sort_order(registry, NAME, [])
+    evolution.drop_column(registry, NAME, "name")
+    assert columns(registry) == {"id": 1}
+
+
+def test_a_column_that_files_are_still_partitioned_by_cannot_be_dropped(registry: Registry) -> None:
+    table = make_table(registry, partition_by=["name"])
+    register(registry, table, (1,), partition="a")
+    evolution.set_partition_spec(registry, NAME, ["bucket(2, id)"])
+    with pytest.raises(InvalidSchema, match=r"'name'.*spec 0; rewrite them"):
+        evolution.drop_column(registry, NAME, "name")
+    retirement.retire_expired_partitions(registry, table, timedelta(days=-1))
     evolution.drop_column(registry, NAME, "name")
     assert columns(registry) == {"id": 1}
 
