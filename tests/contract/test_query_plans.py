@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 import sqlalchemy as sa
 
 import lakeward.store
+from lakeward.components import upkeep
 from lakeward.model.files import AppendResult, Batch, Intent
 from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
 from lakeward.store import dialect, info, migrate, schema
@@ -30,7 +31,7 @@ from tests.contract.store import rows
 ONE_ROW = {"registry_info", "warehouses"}  # an index would help nobody
 # Modules of the store that hold no queries on the registry's tables, or whose queries are on the database's catalog.
 NO_QUERIES = {"database", "feed", "log_rules", "lookups", "migrate", "migrations", "prepared", "records", "schema"}
-NO_QUERIES |= {"triggers", "types"}
+NO_QUERIES |= {"sizes", "triggers", "types", "upkeep_postgresql", "upkeep_sqlite"}
 
 NOW = rows.TIME
 LATER = NOW + timedelta(days=1)
@@ -301,6 +302,15 @@ def test_no_function_of_the_store_scans_a_table(filled: Database) -> None:
             scans |= {f"{name}: {each}" for each in found if each.split(":")[0] not in ONE_ROW}
     assert statements > 80
     assert scans == set(), "\n".join(["a query without an index:", *sorted(scans)])
+
+
+def test_neither_does_one_with_the_statistics_that_upkeep_makes(tmp_path: Path) -> None:
+    """They are of some hundred rows, and of large tables alone."""
+    with _filled(f"sqlite:///{tmp_path / 'registry.db'}") as database:
+        assert upkeep.analyze_sqlite(database) > 0
+    with closing(Database(f"sqlite:///{tmp_path / 'registry.db'}")) as database:  # statistics are read at the opening
+        test_no_function_of_the_store_scans_a_table(database)
+        _expect_partial_indexes(database)
 
 
 def test_a_scan_would_be_seen(filled: Database) -> None:

@@ -1,26 +1,29 @@
-"""The registry's schema (db status, db upgrade), and what the machine has (doctor)."""
+"""The registry's database (db status, upgrade, sizes, vacuum), and what the machine has (doctor)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
-from lakeward.cli.render import as_row, print_json, print_table, show_record
+from lakeward.cli.command import Context, command, log_to_stderr
+from lakeward.cli.render import as_row, cell, print_json, print_table, show_record, show_rows
 
 if TYPE_CHECKING:
+    from lakeward.registry import Registry
     from lakeward.store.database import Database
 
 
 def add_to(app: typer.Typer) -> None:
     command(app, "doctor", lakehouse=False)(doctor)
-    db = typer.Typer(name="db", help="The registry's schema.", no_args_is_help=True)
+    db = typer.Typer(name="db", help="The registry's database.", no_args_is_help=True)
     command(db, "status")(status)
     command(db, "upgrade")(upgrade)
+    command(db, "sizes")(sizes)
+    command(db, "vacuum")(vacuum)
     app.add_typer(db)
 
 
@@ -64,6 +67,49 @@ def upgrade(context: Context) -> None:
         after = migrate.create_or_upgrade(database)
     record = {"from_version": before.schema_version, "to_version": after.schema_version, "created": not before.exists}
     show_record(record, json=context.json)
+
+
+def sizes(context: Context) -> None:
+    """Show how large the registry's tables are.
+
+    SQLite reads its whole file for it. PostgreSQL's numbers of rows are estimates.
+    """
+    from lakeward.components import upkeep
+
+    with _registry(context) as registry:
+        record = as_row(upkeep.sizes(registry))
+    if context.json:
+        print_json(record)
+        return
+    tables = record.pop("tables")
+    show_rows("tables", tables, ("table", "rows", "bytes"), json=False)
+    known = {name: value for name, value in record.items() if value is not None}
+    print("\n" + ", ".join(f"{name.replace('_', ' ')} {cell(value, name)}" for name, value in known.items()))
+
+
+def vacuum(
+    context: Context,
+    full: Annotated[bool, typer.Option("--full", help="Write all anew; writers wait meanwhile.")] = False,
+) -> None:
+    """Give the space of deleted rows back to the disk.
+
+    SQLite's file is shortened a few pages at a time, PostgreSQL's tables are vacuumed: readers and writers go on. With --full,
+    SQLite's writers wait until the file is written anew, and each table of PostgreSQL cannot be used while it is.
+    """
+    from lakeward.components import upkeep
+
+    with _registry(context) as registry:
+        result = upkeep.vacuum(registry, full=full)
+    show_record(as_row(result), json=context.json)
+
+
+@contextmanager
+def _registry(context: Context) -> Iterator[Registry]:
+    from lakeward.registry import open_registry
+
+    log_to_stderr()
+    with open_registry(context.settings(), create=False, touch_warehouse=False) as registry:
+        yield registry
 
 
 @contextmanager

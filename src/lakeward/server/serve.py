@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from lakeward.components import retention
+from lakeward.components import retention, upkeep
 from lakeward.components.background import repeated
 from lakeward.components.recovery import recover
 from lakeward.errors import InvalidSetting
@@ -17,7 +17,8 @@ RETENTION_SECONDS = 60.0
 
 
 def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT, token: str | None = None) -> None:
-    """Settle what crashed writers left behind, then serve until interrupted; topics' retention is enforced meanwhile.
+    """Settle what crashed writers left behind, then serve until interrupted; meanwhile topics' retention is enforced, and the registry's
+    database looked after.
 
     Raises:
         InvalidSetting: a host that other machines reach, or a port that is taken.
@@ -28,7 +29,10 @@ def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT,
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
-        with repeated(registry, "retention", RETENTION_SECONDS, retention.enforce):
+        with (
+            upkeep.running(registry),
+            repeated(registry, "retention", RETENTION_SECONDS, retention.enforce),
+        ):
             make_server(create_app(registry, token=token)).run([listening])
 
 

@@ -126,6 +126,36 @@ class Database:
             with connection.begin():
                 yield connection
 
+    @contextmanager
+    def outside_transactions(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:
+        """A connection whose statements stand by themselves, for those that a transaction refuses: VACUUM, checkpoints.
+
+        With `in_turn` the block waits for its turn among SQLite's writers, and is one of them.
+
+        Raises what `transaction` raises.
+        """
+        gate = self._gate if in_turn else None
+        with _wrapped(self), gate if gate is not None else _OPEN, self.engine.connect() as connection:
+            if self.is_sqlite:
+                connection.execution_options(lakeward_begin=None)
+            else:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield connection
+
+    @contextmanager
+    def idle_turn(self) -> Iterator[bool]:
+        """SQLite: whether no writer has the turn, so that none waits for it either; then the block has it."""
+        if self._gate is None:
+            yield self.is_sqlite
+            return
+        if not self._gate.enter_if_free():
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._gate.__exit__()
+
     def close(self) -> None:
         self.lookups.close()
         # One that a thread writes with until then is left to it, as one of the pool's would be.
@@ -171,7 +201,7 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
-        _use_wal(connection)
+        _use_wal(connection)  # before all that looks into a new file
         for pragma in (
             f"synchronous = {'FULL' if durable else 'NORMAL'}",
             "foreign_keys = ON",
@@ -187,6 +217,8 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
     def _begin(connection: sa.Connection) -> None:
         # By the driver itself: SQLAlchemy's way costs more than SQLite's BEGIN.
         statement = connection.get_execution_options().get("lakeward_begin", "BEGIN")
+        if statement is None:
+            return
         driver_connection: Any = connection.connection.driver_connection
         try:
             driver_connection.execute(statement)
@@ -197,10 +229,15 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
 
 
 def _use_wal(connection: Any) -> None:
-    """Switch a new file to the write-ahead log. SQLite does not wait while another process does the same, so this does."""
+    """Switch a new file to the write-ahead log, and to free pages that can be given back a few at a time.
+
+    SQLite does not wait while another process does the same, so this does.
+    """
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
+            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later, only VACUUM changes it
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
@@ -236,15 +273,34 @@ class _Gate:
     def __enter__(self) -> None:
         self.threads.acquire()
         try:
-            if self._file is None or self._pid != os.getpid():
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._pid = os.getpid()
-            self._lock(self._file)
+            self._lock(self._open())
         except OSError as error:
             self.threads.release()
-            raise RegistryUnavailable(
-                f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
-            ) from error
+            raise self._unusable(error) from error
+
+    def enter_if_free(self) -> bool:
+        """Enter without waiting; whether that was possible."""
+        if not self.threads.acquire(blocking=False):
+            return False
+        try:
+            fcntl.lockf(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.threads.release()
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            raise self._unusable(error) from error
+        return True
+
+    def _open(self) -> int:
+        if self._file is None or self._pid != os.getpid():
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._pid = os.getpid()
+        return self._file
+
+    def _unusable(self, error: OSError) -> RegistryUnavailable:
+        return RegistryUnavailable(
+            f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
+        )
 
     @staticmethod
     def _lock(file: int) -> None:

@@ -32,6 +32,8 @@ COMMANDS = [
     "audit",
     "db status",
     "db upgrade",
+    "db sizes",
+    "db vacuum",
     "footers rebuild",
 ]
 
@@ -98,6 +100,23 @@ def test_db_upgrade_makes_a_registry_and_db_status_describes_it(tmp_path: Path) 
     assert made["created"] is True and made["to_version"] == before["code_version"]
     after = json.loads(lakeward("db", "status", "--json", "--registry", registry).stdout)
     assert after["exists"] is True and after["schema_version"] == after["code_version"]
+
+
+def test_db_sizes_lists_the_tables_and_db_vacuum_says_what_it_freed(tmp_path: Path) -> None:
+    options = ("--registry", str(tmp_path / "registry.db"), "--warehouse", str(tmp_path / "warehouse"))
+    for command in ("sizes", "vacuum"):
+        missing = json.loads(lakeward("db", command, "--json", *options).stdout)
+        assert missing["error"]["code"] == "registry_outdated" and list(tmp_path.iterdir()) == []
+    lakeward("db", "upgrade", *options)
+    found = json.loads(lakeward("db", "sizes", "--json", *options).stdout)
+    assert {"tables", "table_files", "registry_changes"} <= {each["table"] for each in found["tables"]}
+    assert found["bytes"] == (tmp_path / "registry.db").stat().st_size
+    shown = lakeward("db", "sizes", *options).stdout
+    assert "registry_changes" in shown and "database sqlite" in shown
+    for full in ((), ("--full",)):
+        freed = json.loads(lakeward("db", "vacuum", "--json", *options, *full).stdout)
+        assert freed["full"] == bool(full) and freed["freed_bytes"] >= 0 and freed["seconds"] >= 0
+    assert not (tmp_path / "warehouse").exists()
 
 
 def test_a_settings_file_says_which_lakehouse(tmp_path: Path) -> None:
