@@ -11,7 +11,6 @@ from lakeward.cli.names import parse_name
 from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
-from lakeward.iceberg import schemas
 from lakeward.model.tables import TableMetadata
 
 
@@ -79,6 +78,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _show(context: Context, table: str, version: TableMetadata) -> None:
+    from lakeward.iceberg import schemas
+
     columns = {column.field_id: column.full_name for column in schemas.columns(version.schema)}
     record = {
         "table": table,
