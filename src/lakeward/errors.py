@@ -135,6 +135,25 @@ class MetadataVersionNotFound(LakewardError):
     status = 404
 
 
+class SnapshotNotFound(LakewardError):
+    """A table has no such snapshot, or it has expired."""
+
+    code = "snapshot_not_found"
+    status = 404
+
+
+class RefNotFound(LakewardError):
+    """A table has no branch or tag of this name."""
+
+    code = "ref_not_found"
+    status = 404
+
+
+class RefAlreadyExists(LakewardError):
+    code = "ref_already_exists"
+    status = 409
+
+
 class IntentLost(LakewardError):
     """The write's intent is gone: its lease ran out and recovery took the files. Nothing was registered; write again."""
 

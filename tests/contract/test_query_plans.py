@@ -74,6 +74,7 @@ CALLS: dict[str, list[Call]] = {
     "dialect.now": [lambda m, c: m.now(c)],
     "files.by_ids": [lambda m, c: m.by_ids(c, BIG, [5, 6])],
     "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
+    "files.count_committed": [lambda m, c: m.count_committed(c, BIG)],
     "files.count_pending": [lambda m, c: m.count_pending(c, BIG)],
     "files.delete": [lambda m, c: m.delete(c, BIG, [7, 8])],
     "files.has_deletes": [lambda m, c: m.has_deletes(c, BIG, 0, "1")],
@@ -189,6 +190,7 @@ CALLS: dict[str, list[Call]] = {
     "retired.insert": [
         lambda m, c: m.insert(c, [rows.VALID["retired_files"] | {"retired_id": 9999, "file_path": "/n"}])
     ],
+    "retired.keep_until": [lambda m, c: m.keep_until(c, BIG, LATER)],
     "retired.mark_ended": [lambda m, c: m.mark_ended(c, [1, 2], NOW)],
     "retired.mark_removed": [lambda m, c: m.mark_removed(c, [1, 2], 1, 1)],
     "retired.of_table": [lambda m, c: m.of_table(c, BIG)],
@@ -200,6 +202,7 @@ CALLS: dict[str, list[Call]] = {
     "snapshots.insert": [lambda m, c: m.insert(c, _snapshot)],
     "snapshots.load": [lambda m, c: m.load(c, BIG, 1)],
     "snapshots.mark_expired": [lambda m, c: m.mark_expired(c, BIG, NOW), lambda m, c: m.mark_expired(c, BIG, NOW, [1])],
+    "snapshots.of_table": [lambda m, c: m.of_table(c, BIG)],
     "snapshots.retained": [lambda m, c: m.retained(c, BIG)],
     "stats.delete": [lambda m, c: m.delete(c, _known_stats)],
     "stats.insert": [lambda m, c: m.insert(c, _stats)],

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from lakeward.errors import LeaseHeld, MetadataConflict
-from lakeward.iceberg import metadata
+from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
 from lakeward.model.tables import Document, TableMetadata
@@ -147,28 +147,47 @@ def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | 
 
 def build(registry: Registry, state: Pending, intent: Intent, operation: str | None = None) -> Made:
     """Write the objects of a flush below the intent's prefix; nothing is committed yet. `operation`: see build_snapshot."""
-    table, settings = state.table, registry.settings
-    engine = registry.engine(table.location)
-    superseded: list[tuple[str, str]] = []
-    if table.metadata_location is None:
-        document = _with_versions(state, None)
-    else:
-        previous = metadata.decode(engine.read(table.metadata_location))
-        document, dropped = metadata.log_metadata(
-            _with_versions(state, previous),
-            table.metadata_location,
-            previous["last-updated-ms"],
-            settings.keep_metadata_files,
-        )
-        superseded += [("metadata", location) for location in dropped]
+    engine = registry.engine(state.table.location)
+    document, superseded = next_document(registry, state)
     built = _snapshot(state, document, intent, engine.read, engine.write, operation)
-    document, trimmed = metadata.trim_snapshots(built.document if built else document, settings.keep_snapshots)
+    return write_metadata(registry, state, intent, built.document if built else document, superseded, built)
+
+
+def next_document(registry: Registry, state: Pending) -> tuple[Document, list[tuple[str, str]]]:
+    """The table's metadata at its newest version, to be changed further, and the metadata files that leave its log."""
+    location = state.table.metadata_location
+    if location is None:
+        return _with_versions(state, None), []
+    previous = metadata.decode(registry.engine(location).read(location))
+    document, dropped = metadata.log_metadata(
+        _with_versions(state, previous), location, previous["last-updated-ms"], registry.settings.keep_metadata_files
+    )
+    return document, [("metadata", each) for each in dropped]
+
+
+def write_metadata(
+    registry: Registry,
+    state: Pending,
+    intent: Intent,
+    document: Document,
+    superseded: list[tuple[str, str]],
+    built: Built | None = None,
+    left: Sequence[Document] = (),
+) -> Made:
+    """Write a metadata file below the intent's prefix, without what is too old to be in it.
+
+    Args:
+        superseded: (kind, location) of what the new file does not need.
+        left: snapshots that have been taken out of the document already.
+    """
+    document, trimmed = _trimmed(registry, document)
     location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
-    engine.write(location, metadata.encode(document))
+    registry.engine(location).write(location, metadata.encode(document))
     rejected = built.rejected if built else []
     left_out = {file.file_id for file, _ in rejected}
     snapshot = built.snapshot if built else None
-    superseded += [("manifest_list", each["manifest-list"]) for each in trimmed]
+    left = [*left, *trimmed]
+    superseded = [*superseded, *(("manifest_list", each["manifest-list"]) for each in left)]
     superseded += [("manifest", manifest) for manifest in (built.superseded if built else ())]
     return Made(
         metadata_location=location,
@@ -178,9 +197,16 @@ def build(registry: Registry, state: Pending, intent: Intent, operation: str | N
         removed=list(state.removals) if snapshot else [],
         rejected=rejected,
         superseded=superseded,
-        trimmed=[each["snapshot-id"] for each in trimmed],
+        trimmed=left,
         first_row_ids=built.first_row_ids if built else {},
     )
+
+
+def _trimmed(registry: Registry, document: Document) -> tuple[Document, list[Document]]:
+    keep = registry.settings.keep_snapshots
+    if len(document["snapshots"]) <= keep:
+        return document, []
+    return metadata.trim_snapshots(document, keep, expiry.protected(document, document["last-updated-ms"]))
 
 
 def _with_versions(state: Pending, document: Document | None) -> Document:

@@ -151,11 +151,12 @@ def log_metadata(
     return {**document, "metadata-log": log[cut:]}, [entry["metadata-file"] for entry in log[:cut]]
 
 
-def trim_snapshots(document: Document, keep: int = 100) -> tuple[Document, list[Document]]:
+def trim_snapshots(
+    document: Document, keep: int = 100, protected: Collection[int] = ()
+) -> tuple[Document, list[Document]]:
     """The metadata with its newest `keep` snapshots, and those that left it, oldest first.
 
-    The current one, and each that a branch or tag names, stays. The log then starts after the last entry of a snapshot that
-    left: a time before it cannot be travelled to any more.
+    The current one, each that a branch or tag names, and those whose ids are `protected` stay.
     """
     snapshots = document.get("snapshots") or []
     if len(snapshots) <= keep:
@@ -164,16 +165,25 @@ def trim_snapshots(document: Document, keep: int = 100) -> tuple[Document, list[
         document.get("current-snapshot-id")
     }
     cut = len(snapshots) - keep
-    dropped = [s for s in snapshots[:cut] if s["snapshot-id"] not in named]
-    gone = {s["snapshot-id"] for s in dropped}
+    gone = {s["snapshot-id"] for s in snapshots[:cut]} - named - set(protected)
+    return without_snapshots(document, gone), [s for s in snapshots if s["snapshot-id"] in gone]
+
+
+def without_snapshots(document: Document, gone: Collection[int]) -> Document:
+    """The metadata without some snapshots, and without what it says of them.
+
+    The log then starts after the last entry of a snapshot that left: a time before it cannot be travelled to any more.
+    """
+    if not gone:
+        return document
     result = {
         **document,
-        "snapshots": [s for s in snapshots if s["snapshot-id"] not in gone],
+        "snapshots": [s for s in document.get("snapshots") or () if s["snapshot-id"] not in gone],
         "snapshot-log": _log_without(document.get("snapshot-log") or [], gone),
     }
     for key in ("statistics", "partition-statistics"):
         result[key] = [s for s in document.get(key) or () if s["snapshot-id"] not in gone]
-    return result, dropped
+    return result
 
 
 def _log_without(log: list[Document], gone: Collection[int]) -> list[Document]:

@@ -6,13 +6,13 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakeward.components import audit, cleaner, flushing, recovery
+from lakeward.components import audit, cleaner, expiry, flushing, recovery, refs, rollback
 from lakeward.config import Settings, load_settings
 from lakeward.iceberg.partitions import partition_spec, sort_order
 from lakeward.iceberg.schemas import schema_from
@@ -21,7 +21,7 @@ from lakeward.lake.log import TopicLog
 from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
-from lakeward.model.tables import Namespace, Table, TableMetadata, TableSnapshot
+from lakeward.model.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
 from lakeward.pipeline import scan
 from lakeward.registry import (
     Registry,
@@ -272,9 +272,95 @@ class Lake:
         """The live files; with `set_aside`, those that could not become part of a snapshot."""
         return snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
 
-    def snapshots(self, name: TableName) -> list[TableSnapshot]:
-        """The retained snapshots, oldest first."""
-        return snapshots.list_snapshots(self.registry, self.table(name))
+    # Snapshots --------------------------------------------------------------------------------------------------------
+    def snapshots(self, name: TableName, *, expired: bool = False) -> list[TableSnapshot]:
+        """The retained snapshots, oldest first; with `expired`, those too that can be read no more."""
+        return snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
+
+    def refs(self, name: TableName) -> list[SnapshotRef]:
+        """The branches and tags of a table, by name; `main` is one once there is a snapshot."""
+        return refs.list_refs(self.registry, self.table(name))
+
+    def create_tag(
+        self,
+        name: TableName,
+        tag: str,
+        snapshot_id: int | None = None,
+        *,
+        max_age: timedelta | None = None,
+        replace: bool = False,
+    ) -> SnapshotRef:
+        """Give a snapshot a name, without `snapshot_id` the table as it is now (what is pending becomes a snapshot).
+
+        It does not expire while the tag is there. `max_age`: an expiry drops the tag once its snapshot is older.
+
+        Raises:
+            SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
+        """
+        wanted = refs.CURRENT if snapshot_id is None else snapshot_id
+        ref = SnapshotRef(name=tag, type="tag", snapshot_id=wanted, max_ref_age_ms=_milliseconds(max_age))
+        return refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+
+    def create_branch(
+        self,
+        name: TableName,
+        branch: str,
+        snapshot_id: int | None = None,
+        *,
+        max_age: timedelta | None = None,
+        keep: int | None = None,
+        max_snapshot_age: timedelta | None = None,
+        replace: bool = False,
+    ) -> SnapshotRef:
+        """As `create_tag`, for a branch. Of its ancestors, an expiry leaves the newest `keep` and those up to an age.
+
+        Raises:
+            SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
+        """
+        ref = SnapshotRef(
+            name=branch,
+            type="branch",
+            snapshot_id=refs.CURRENT if snapshot_id is None else snapshot_id,
+            min_snapshots_to_keep=keep,
+            max_snapshot_age_ms=_milliseconds(max_snapshot_age),
+            max_ref_age_ms=_milliseconds(max_age),
+        )
+        return refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+
+    def drop_tag(self, name: TableName, tag: str) -> SnapshotRef:
+        """Raises RefNotFound, TableNotFound."""
+        return refs.drop_ref(self.registry, self.table(name), tag, "tag")
+
+    def drop_branch(self, name: TableName, branch: str) -> SnapshotRef:
+        """Raises RefNotFound, InvalidName (of main), TableNotFound."""
+        return refs.drop_ref(self.registry, self.table(name), branch, "branch")
+
+    def expire_snapshots(
+        self,
+        name: TableName,
+        older_than: datetime | timedelta | None = None,
+        keep: int | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> expiry.ExpireResult:
+        """Let go of snapshots older than a time (or an age) that are not the newest `keep` of a branch.
+
+        Without arguments the table's `history.expire.*` properties say which. `clean` then deletes what only they reached.
+
+        Raises:
+            InvalidInput, MetadataConflict, TableNotFound.
+        """
+        if isinstance(older_than, timedelta):
+            older_than = datetime.now(UTC) - older_than
+        return expiry.expire(self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run)
+
+    def rollback(self, name: TableName, to: int | str) -> rollback.RollbackResult:
+        """Make a retained snapshot (its id, or a branch's or tag's name) the current one again; see `rollback_table`.
+
+        Raises:
+            SnapshotNotFound, RefNotFound, LeaseHeld, MetadataConflict, AuditFailed, TableNotFound.
+        """
+        return rollback.rollback_table(self.registry, self.table(name), to)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def flush(self, name: TableName) -> flushing.FlushResult:
@@ -373,3 +459,7 @@ class Lake:
             return session.createDataFrame(self.scan(table.identifier).read_all())
         parts = (self.settings.catalog, *table.namespace, table.name)
         return session.table(".".join(f"`{part.replace('`', '``')}`" for part in parts))
+
+
+def _milliseconds(age: timedelta | None) -> int | None:
+    return None if age is None else age // timedelta(milliseconds=1)

@@ -121,8 +121,20 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     manifest_list: str
     schema_id: int
     metadata_location: str
-    trigger: str  # query | manual | sync | time | size
+    trigger: str  # query | manual | sync | time | size | client
     created_at: datetime
+    expired_at: datetime | None = None  # when it left the metadata file: it cannot be read any more
+
+
+class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch or a tag: a name for a snapshot. What is none follows the table's properties (history.expire.*)."""
+
+    name: str
+    type: str  # branch | tag
+    snapshot_id: int
+    min_snapshots_to_keep: int | None = None  # of a branch's own ancestors
+    max_snapshot_age_ms: int | None = None  # the same
+    max_ref_age_ms: int | None = None  # an expiry drops the name itself once its snapshot is older
 
 
 class Snapshot(msgspec.Struct, frozen=True):

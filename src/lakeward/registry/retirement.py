@@ -31,6 +31,13 @@ BATCH = 1_000  # files whose quarantine ends in one transaction
 LEASE_SECONDS = 30.0
 
 
+class Removed(msgspec.Struct, frozen=True):
+    """What took files out of the current snapshot, and the first sequence number whose snapshots lack them."""
+
+    snapshot_id: int
+    sequence: int
+
+
 def retire(
     connection: sa.Connection,
     registry: Registry,
@@ -38,8 +45,11 @@ def retire(
     leaving: Sequence[RegisteredFile],
     reason: str,
     now: datetime,
+    removed: Removed | None = None,
 ) -> int:
     """Take files out of a table, in the caller's transaction, which holds the table's lock. Their footers stay with them.
+
+    Without `removed`, the removal is pending: the next flush takes those out that are part of a snapshot.
 
     Returns how many left; one that had left already is passed over.
     """
@@ -49,7 +59,8 @@ def retire(
     gone = [file for file in leaving if file.file_id in present]
     files.delete(connection, table.table_id, [file.file_id for file in gone])
     expires_at = now + timedelta(seconds=registry.settings.quarantine_seconds)
-    rows = [_retired_row(file, reason, now, expires_at) for file in gone]
+    by = {} if removed is None else {"removed_by": removed.snapshot_id, "removed_sequence": removed.sequence}
+    rows = [{**_retired_row(file, reason, now, expires_at), **by} for file in gone]
     if rows:
         retired.insert(connection, rows)
         counted = [file for file in gone if file.set_aside_reason is None]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import ObjectNotFound, TableNotFound
+from lakeward.errors import SnapshotNotFound, TableNotFound
 from lakeward.model.files import Intent, RegisteredFile, RetiredFile
 from lakeward.model.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
 from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
+from lakeward.registry.settling import Also
 from lakeward.registry.tables import metadata_in
 from lakeward.store import dialect, files, intents, retired, snapshots, tables
 
@@ -44,7 +45,7 @@ class Made(msgspec.Struct, frozen=True):
     removed: list[RetiredFile]
     rejected: list[tuple[RegisteredFile, str]]
     superseded: list[tuple[str, str]]  # (kind, location) of objects that the new metadata does not need
-    trimmed: list[int]  # ids of snapshots that have left the metadata file
+    trimmed: list[Document]  # snapshots that have left the metadata file
     first_row_ids: dict[str, int] = {}  # by path of the added files, in format version 3
 
 
@@ -87,8 +88,13 @@ def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pe
         )
 
 
-def commit(registry: Registry, table: Table, intent: Intent, made: Made, trigger: str) -> None:
+def commit(
+    registry: Registry, table: Table, intent: Intent, made: Made, trigger: str, also: Also | None = None
+) -> None:
     """Make a flush the table's current metadata: one short transaction, or nothing.
+
+    Args:
+        also: what else belongs to the commit; it may raise Conflict.
 
     Raises:
         Conflict: the intent is gone, the metadata is no longer what the flush was built on, a file has left meanwhile, or
@@ -111,6 +117,8 @@ def commit(registry: Registry, table: Table, intent: Intent, made: Made, trigger
             raise Conflict("another flush was quicker")
         if snapshot is not None:
             _commit_snapshot(connection, table, made, snapshot, trigger, now)
+        if also is not None:
+            also(connection, now)
         _set_aside(connection, table, made.rejected, now)
         _supersede(connection, registry, table, made, now)
 
@@ -165,9 +173,10 @@ def _set_aside(
 
 def _supersede(connection: sa.Connection, registry: Registry, table: Table, made: Made, now: datetime) -> None:
     """Objects that the new metadata does not need go to quarantine; older snapshots may still need the manifests."""
-    if made.trimmed:
-        snapshots.mark_expired(connection, table.table_id, now, made.trimmed)
     expires_at = now + timedelta(seconds=registry.settings.metadata_quarantine_seconds)
+    if made.trimmed:
+        _keep_readable(connection, registry, table, made.trimmed, expires_at)
+        snapshots.mark_expired(connection, table.table_id, now, [each["snapshot-id"] for each in made.trimmed])
     sequence = None if made.snapshot is None else made.snapshot["sequence-number"]
     rows: list[dict[str, Any]] = [
         {
@@ -186,6 +195,19 @@ def _supersede(connection: sa.Connection, registry: Registry, table: Table, made
         retired.insert(connection, rows)
 
 
+def _keep_readable(
+    connection: sa.Connection, registry: Registry, table: Table, expired: Sequence[Document], until: datetime
+) -> None:
+    """Whoever reads a snapshot that expires now can read on: what only it reached is kept as long as its manifest list.
+
+    A file that a snapshot reaches was retired after it, so only old snapshots reach files whose own time is nearly over.
+    """
+    quarantine = timedelta(seconds=registry.settings.quarantine_seconds)
+    oldest = min(snapshot["timestamp-ms"] for snapshot in expired) / 1000
+    if datetime.fromtimestamp(oldest, UTC) + quarantine < until:
+        retired.keep_until(connection, table.table_id, until)
+
+
 # Looking ---------------------------------------------------------------------------------------------------------------
 def list_files(registry: Registry, table: Table, *, set_aside: bool = False) -> list[RegisteredFile]:
     """The live files by id; with `set_aside`, those that could not become part of a snapshot."""
@@ -198,18 +220,20 @@ def count_pending(registry: Registry, table: Table) -> int:
         return files.count_pending(connection, table.table_id)
 
 
-def list_snapshots(registry: Registry, table: Table) -> list[TableSnapshot]:
-    """The retained snapshots, oldest first."""
+def list_snapshots(registry: Registry, table: Table, *, expired: bool = False) -> list[TableSnapshot]:
+    """The retained snapshots, oldest first; with `expired`, those too that have left the metadata file."""
     with registry.database.read() as connection:
-        return snapshots.retained(connection, table.table_id)
+        return (snapshots.of_table if expired else snapshots.retained)(connection, table.table_id)
 
 
 def load_snapshot(registry: Registry, table: Table, snapshot_id: int) -> Snapshot:
-    """Raises ObjectNotFound."""
+    """Raises SnapshotNotFound."""
     with registry.database.read() as connection:
         found = snapshots.load(connection, table.table_id, snapshot_id)
     if found is None:
-        raise ObjectNotFound(f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots` lists them")
+        raise SnapshotNotFound(
+            f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list` shows what it has"
+        )
     return Snapshot(
         snapshot_id=found.snapshot_id,
         timestamp_ms=found.timestamp_ms,

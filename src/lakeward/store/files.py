@@ -57,6 +57,12 @@ def count_pending(connection: sa.Connection, table_id: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+def count_committed(connection: sa.Connection, table_id: int) -> int:
+    """Data files that are part of the current snapshot."""
+    query = sa.select(sa.func.count()).where(_c.table_id == table_id, _c.snapshot_id.is_not(None), _c.content == 0)
+    return int(connection.execute(query).scalar_one())
+
+
 def in_partition(connection: sa.Connection, table_id: int, spec_id: int, partition_key: str) -> list[RegisteredFile]:
     query = _SELECT.where(
         _c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _LIVE

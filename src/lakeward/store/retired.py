@@ -80,6 +80,12 @@ def ended(
     return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
 
 
+def keep_until(connection: sa.Connection, table_id: int, until: datetime) -> int:
+    """What a retained snapshot reaches now stays until then at least. Returns for how many that is longer."""
+    change = retired_files.update().where(_c.table_id == table_id, _c.expires_at < until, reachable())
+    return connection.execute(change.values(expires_at=until)).rowcount
+
+
 def mark_ended(connection: sa.Connection, retired_ids: Iterable[int], now: datetime) -> int:
     change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.ended_at.is_(None))
     return connection.execute(change.values(ended_at=now)).rowcount

@@ -24,6 +24,13 @@ def load(connection: sa.Connection, table_id: int, snapshot_id: int) -> TableSna
     return record(TableSnapshot, connection.execute(query).one_or_none())
 
 
+def of_table(connection: sa.Connection, table_id: int) -> list[TableSnapshot]:
+    """All, expired ones too, oldest first."""
+    return records(
+        TableSnapshot, connection.execute(_SELECT.where(_c.table_id == table_id).order_by(_c.sequence_number))
+    )
+
+
 def retained(connection: sa.Connection, table_id: int) -> list[TableSnapshot]:
     """The snapshots that the table's metadata file names, oldest first."""
     query = _SELECT.where(_c.table_id == table_id, _c.expired_at.is_(None)).order_by(_c.sequence_number)

@@ -1,0 +1,67 @@
+"""Expiry: old snapshots leave a table's metadata; what they alone reached goes with the next clean-up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from lakeward.components.metadata_change import Change, change, preview
+from lakeward.errors import InvalidInput
+from lakeward.iceberg import expiry
+from lakeward.model.tables import Document, Table
+from lakeward.registry import Registry
+
+log = structlog.get_logger()
+
+
+class ExpireResult(msgspec.Struct, frozen=True):
+    snapshots: list[int] = []  # ids of those that expired, oldest first
+    refs: list[str] = []  # branches and tags that were too old themselves
+    retained: int = 0  # snapshots that stay
+
+
+def expire(
+    registry: Registry,
+    table: Table,
+    *,
+    older_than: datetime | None = None,
+    keep: int | None = None,
+    dry_run: bool = False,
+) -> ExpireResult:
+    """Take snapshots out of the metadata that are older than `older_than` and not among the newest `keep` of a branch.
+
+    Without arguments, the table's history.expire.* properties say what is old (Iceberg's defaults: 5 days, the newest one is
+    kept). Branches and tags are respected, with ages and counts of their own. No file is deleted: `clean` does that, once a
+    file's quarantine is over and no retained snapshot reaches it.
+
+    Args:
+        dry_run: only say what would expire.
+
+    Raises:
+        InvalidInput: a naive time, `keep` below 1, or a property that is no number.
+        MetadataConflict, StorageError, TableNotFound.
+    """
+    if older_than is not None and older_than.tzinfo is None:
+        raise InvalidInput(f"older_than={older_than.isoformat()} has no zone; give an aware time")
+    if keep is not None and keep < 1:
+        raise InvalidInput(f"keep={keep}: the newest snapshot always stays; give 1 or more")
+    older_than_ms = None if older_than is None else int(older_than.timestamp() * 1000)
+    result = ExpireResult()
+
+    def edit(_: Table, document: Document, now: datetime) -> Change | None:
+        nonlocal result
+        now_ms = int(now.timestamp() * 1000)
+        found = expiry.find_expired(document, now_ms, older_than_ms=older_than_ms, keep=keep)
+        gone = [snapshot["snapshot-id"] for snapshot in found.snapshots]
+        result = ExpireResult(gone, found.refs, len(document.get("snapshots") or ()) - len(gone))
+        if found.is_empty:
+            return None
+        return Change(expiry.without(document, found), left=tuple(found.snapshots))
+
+    if dry_run:
+        preview(registry, table.table_id, edit)
+    elif change(registry, table.table_id, edit):
+        log.info("snapshots_expired", table=str(table.identifier), snapshots=len(result.snapshots), refs=result.refs)
+    return result

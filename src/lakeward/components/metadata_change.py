@@ -1,0 +1,95 @@
+"""Changes of a table's metadata file that add no snapshot: names of snapshots, expiry, rollback."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+import structlog
+
+from lakeward.components import flushing
+from lakeward.errors import MetadataConflict
+from lakeward.iceberg import metadata
+from lakeward.model.tables import Document, Table
+from lakeward.registry import Registry, intents, snapshots
+from lakeward.registry.settling import Also
+from lakeward.registry.snapshots import Conflict, Pending
+
+log = structlog.get_logger()
+
+TRIES = 20
+
+
+class Change(NamedTuple):
+    """What the metadata becomes, and what else belongs to that commit."""
+
+    document: Document
+    also: Also | None = None
+    left: tuple[Document, ...] = ()  # snapshots that are no longer in it
+    superseded: tuple[tuple[str, str], ...] = ()  # (kind, location)
+
+
+# Gets the table, its metadata at its newest version and the registry's time; none if there is nothing to change.
+Edit = Callable[[Table, Document, datetime], Change | None]
+
+
+def change(registry: Registry, table_id: int, edit: Edit, before_retry: Callable[[], object] = lambda: None) -> bool:
+    """Write a table's metadata file as `edit` has it and make it the current one; whether there was something to change.
+
+    Where the table moves on meanwhile, `edit` is asked again, after `before_retry`, with what the metadata is then.
+
+    Raises:
+        TableNotFound: the table has been dropped.
+        MetadataConflict: others were quicker in all tries.
+        StorageError: an object cannot be read or written; and what `edit` raises.
+    """
+    state = snapshots.pending(registry, table_id, with_files=False)
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(random.uniform(0, 0.01 * attempt))
+            before_retry()
+            state = snapshots.pending(registry, table_id, with_files=False)
+        document, superseded = flushing.next_document(registry, state)
+        wanted = edit(state.table, document, state.now)
+        if wanted is None:
+            return False
+        try:
+            _commit(registry, state, wanted, superseded)
+        except Conflict as conflict:
+            log.debug("change_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
+            continue
+        return True
+    raise MetadataConflict(
+        f"{state.table.identifier}: the table moved on in each of {TRIES} tries to change its metadata; try again, while "
+        "fewer write to it"
+    )
+
+
+def preview(registry: Registry, table_id: int, edit: Edit) -> None:
+    """Ask `edit` what it would do, and do nothing. Raises as `change`."""
+    state = snapshots.pending(registry, table_id, with_files=False)
+    document, _ = flushing.next_document(registry, state)
+    edit(state.table, document, state.now)
+
+
+def _commit(registry: Registry, state: Pending, wanted: Change, superseded: list[tuple[str, str]]) -> None:
+    intent = intents.open_intent(registry, state.table, "flush")
+    try:
+        now_ms = int(state.now.timestamp() * 1000)
+        document = {**wanted.document, "last-updated-ms": max(now_ms, wanted.document["last-updated-ms"])}
+        made = flushing.write_metadata(
+            registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left
+        )
+        snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also)
+    except BaseException:
+        intents.give_up(registry, intent)
+        raise
+
+
+def read_document(registry: Registry, table: Table) -> Document | None:
+    """The table's metadata as it was last written; none if it has not been."""
+    location = table.metadata_location
+    return None if location is None else metadata.decode(registry.engine(location).read(location))

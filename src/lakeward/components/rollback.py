@@ -1,0 +1,114 @@
+"""Rollback: a table goes back to one of its snapshots, and the registry's files become exactly that snapshot's.
+
+What is pending becomes a snapshot first: nothing that was acknowledged is lost, and the table can go forward to it again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from lakeward.components import refs as names
+from lakeward.components.flushing import flush
+from lakeward.components.metadata_change import Change, change
+from lakeward.errors import SnapshotNotFound
+from lakeward.iceberg import manifests, metadata, refs
+from lakeward.iceberg.manifests import DATA, Record
+from lakeward.model.tables import Document, Table
+from lakeward.registry import Registry, rollback
+from lakeward.registry.retirement import Removed
+from lakeward.registry.rollback import Differences
+from lakeward.storage.engine import StorageEngine
+
+log = structlog.get_logger()
+
+
+class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
+    snapshot_id: int  # the current one now
+    previous_snapshot_id: int  # the one that was current, with all that was pending in it
+    files_back: int = 0  # that came back out of quarantine
+    files_retired: int = 0
+
+
+def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackResult:
+    """Make a retained snapshot (its id, or the name of a branch or tag) the current one; forward is possible too.
+
+    The files of the table become that snapshot's: those added since go to quarantine, where the snapshots that still list
+    them keep them, and those that had left come back. Counters and footers follow. Schema, partitioning and properties
+    stay as they are, and so do batch keys: a batch that was applied is not applied again.
+
+    Raises:
+        SnapshotNotFound: there is no such snapshot, or it has expired.
+        RefNotFound.
+        LeaseHeld: somebody holds the table's pending files.
+        MetadataConflict: others wrote to the table in all tries; stop them first.
+        AuditFailed: the registry's rows are not what the snapshots say.
+        StorageError, TableNotFound.
+    """
+    flush(registry, table.table_id, "manual")
+    engine = registry.engine(table.location)
+    snapshot_id = to if isinstance(to, int) else names.snapshot_of(registry, table, to)
+    result = RollbackResult(snapshot_id=snapshot_id, previous_snapshot_id=snapshot_id)
+
+    def edit(found: Table, document: Document, now: datetime) -> Change | None:
+        nonlocal result
+        target = refs.snapshots_by_id(document).get(snapshot_id)
+        if target is None:
+            raise SnapshotNotFound(
+                f"{found.identifier} has no snapshot {snapshot_id}, or it has expired; `lakeward snapshots list` shows what "
+                "it has"
+            )
+        if found.current_snapshot_id == snapshot_id:
+            result = RollbackResult(snapshot_id=snapshot_id, previous_snapshot_id=snapshot_id)
+            return None
+        current = metadata.current_snapshot(document)
+        assert current is not None
+        differences = _differences(engine, current, target)
+        removed = Removed(snapshot_id, document["last-sequence-number"] + 1)
+        result = RollbackResult(
+            snapshot_id=snapshot_id,
+            previous_snapshot_id=current["snapshot-id"],
+            files_back=len(differences.coming),
+            files_retired=len(differences.leaving),
+        )
+
+        def also(connection: sa.Connection, now: datetime) -> None:
+            rollback.apply(connection, registry, found, differences, removed, now)
+
+        return Change(refs.with_main(document, snapshot_id, int(now.timestamp() * 1000)), also)
+
+    if change(registry, table.table_id, edit, before_retry=lambda: flush(registry, table.table_id, "manual")):
+        log.info("rolled_back", table=str(table.identifier), **msgspec.structs.asdict(result))
+    return result
+
+
+def _differences(engine: StorageEngine, current: Document, target: Document) -> Differences:
+    """Only manifests that the two do not share are read."""
+    old = {row["manifest_path"]: row for row in _manifests(engine, current)}
+    new = {row["manifest_path"]: row for row in _manifests(engine, target)}
+    there = _data_files(engine, [row for path, row in old.items() if path not in new])
+    then = _data_files(engine, [row for path, row in new.items() if path not in old])
+    data = [row for row in new.values() if row["content"] == DATA]
+    return Differences(
+        leaving=sorted(there - then),
+        coming=sorted(then - there),
+        manifests_leaving=[path for path in old if path not in new],
+        manifests_there=list(new),
+        data_files=sum(row["added_files_count"] + row["existing_files_count"] for row in data),
+    )
+
+
+def _manifests(engine: StorageEngine, snapshot: Document) -> list[Record]:
+    return manifests.read_manifest_list(engine.read(snapshot["manifest-list"]))
+
+
+def _data_files(engine: StorageEngine, rows: list[Record]) -> set[str]:
+    found: set[str] = set()
+    for row in rows:
+        if row["content"] == DATA:
+            entries = manifests.read_manifest(engine.read(row["manifest_path"]), row).entries
+            found |= {entry["data_file"]["file_path"] for entry in manifests.live(entries)}
+    return found

@@ -1,0 +1,122 @@
+"""The registry's half of a rollback: files come back out of quarantine, and others go there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import AuditFailed, LeaseHeld
+from lakeward.model.files import RegisteredFile, RetiredFile
+from lakeward.model.tables import Table
+from lakeward.registry import counters, leases
+from lakeward.registry.handle import Registry
+from lakeward.registry.retirement import Removed, retire
+from lakeward.registry.snapshots import Conflict, hold_name
+from lakeward.registry.tables import metadata_in
+from lakeward.store import files, retired
+
+
+class Differences(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table's current snapshot and the one that it goes back to do not share: locations."""
+
+    leaving: list[str]  # data files
+    coming: list[str]
+    manifests_leaving: list[str]
+    manifests_there: list[str]  # all of the older snapshot: none of them may be in quarantine
+    data_files: int  # of the older snapshot
+
+
+def check_free(connection: sa.Connection, table: Table) -> None:
+    """Nothing may be pending: what is would be lost, or come on top of what it was to replace.
+
+    Raises:
+        Conflict: something is pending.
+        LeaseHeld: somebody holds the table's pending files.
+    """
+    if leases.is_held(connection, hold_name(table)):
+        raise LeaseHeld(f"{table.identifier}: its pending files are held by {hold_name(table)!r}; try again later")
+    if files.has_pending(connection, table.table_id) or retired.has_removals_pending(connection, table.table_id):
+        raise Conflict("something is pending since")
+
+
+def apply(
+    connection: sa.Connection, registry: Registry, table: Table, found: Differences, removed: Removed, now: datetime
+) -> None:
+    """Make the registry's files those of the older snapshot, in the transaction that makes it the current one.
+
+    Raises:
+        Conflict, LeaseHeld: as `check_free`.
+        AuditFailed: the registry's rows are not what the snapshots say; nothing is changed.
+    """
+    check_free(connection, table)
+    leaving = [
+        file
+        for file in files.by_paths(connection, found.leaving)
+        if file.table_id == table.table_id and file.snapshot_id is not None
+    ]
+    retire(connection, registry, table, leaving, "rolled back", now, removed)
+    _revive(connection, table, found.coming, now)
+    _swap_manifests(connection, registry, table, found, removed, now)
+    committed = files.count_committed(connection, table.table_id)
+    if committed != found.data_files:
+        raise AuditFailed(
+            f"{table.identifier} would have {committed} files after the rollback, and snapshot {removed.snapshot_id} lists "
+            f"{found.data_files}; nothing was changed: `lakeward audit` shows what differs"
+        )
+
+
+def _revive(connection: sa.Connection, table: Table, paths: Sequence[str], now: datetime) -> None:
+    back = [
+        row for row in retired.by_paths(connection, paths) if row.table_id == table.table_id and row.ended_at is None
+    ]
+    if len(back) != len(paths):
+        known = {row.file_path for row in back}
+        lost = next(path for path in paths if path not in known)
+        raise AuditFailed(
+            f"{table.identifier} cannot go back: {len(paths) - len(back)} of the snapshot's files are neither live nor in "
+            f"quarantine, such as {lost}; nothing was changed"
+        )
+    if not back:
+        return
+    coming = [_registered(row) for row in back]
+    retired.delete(connection, [row.retired_id for row in back])
+    rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
+    files.insert(connection, rows)
+    counters.add(connection, table.table_id, metadata_in(connection, table).schema, coming, now)
+
+
+def _registered(row: RetiredFile) -> RegisteredFile:
+    """The row of table_files that a file had when it left."""
+    return msgspec.json.decode(msgspec.json.encode(row.record), type=RegisteredFile)
+
+
+def _swap_manifests(
+    connection: sa.Connection, registry: Registry, table: Table, found: Differences, removed: Removed, now: datetime
+) -> None:
+    """Manifests of the older snapshot are needed for as long as the table is: those of the newer one only by old snapshots."""
+    back = retired.by_paths(connection, found.manifests_there)
+    retired.delete(connection, [row.retired_id for row in back])
+    expires_at = now + timedelta(seconds=registry.settings.metadata_quarantine_seconds)
+    rows = [
+        {
+            "table_id": table.table_id,
+            "file_path": path,
+            "file_size": 0,
+            "kind": "manifest",
+            "reason": "rolled back",
+            "retired_at": now,
+            "expires_at": expires_at,
+            "removed_sequence": removed.sequence,
+        }
+        for path in _not_in(found.manifests_leaving, retired.by_paths(connection, found.manifests_leaving))
+    ]
+    if rows:
+        retired.insert(connection, rows)
+
+
+def _not_in(paths: Collection[str], rows: Sequence[RetiredFile]) -> list[str]:
+    known = {row.file_path for row in rows}
+    return [path for path in paths if path not in known]
