@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import fields
 from pathlib import Path
 
+from lakeward import Lake
 from lakeward.config import Settings
+from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -13,3 +17,21 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_reference_names_every_setting() -> None:
     text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
     assert [f.name for f in fields(Settings) if f"`{f.name}`" not in text] == []
+
+
+def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
+    text = (DOCS / "how-to" / "tune.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `([\w.-]+)`[^|]*\| ([^ |]+)", text, re.MULTILINE))
+    for name in (
+        "keep_snapshots",
+        "keep_metadata_files",
+        "quarantine_seconds",
+        "hold_timeout_seconds",
+        "lease_seconds",
+    ):
+        assert float(shown[name]) == getattr(Settings(), name), name
+    assert int(shown[FILE_SIZE_PROPERTY]) == DEFAULT_FILE_SIZE
+    writer = {name: each.default for name, each in inspect.signature(Lake.writer).parameters.items()}
+    assert float(shown["rotate_seconds"]) == writer["rotate_seconds"]
+    assert int(shown["rotate_rows"].replace(",", "")) == writer["rotate_rows"]
+    assert int(shown["rotate_bytes"]) << 20 == writer["rotate_bytes"]
