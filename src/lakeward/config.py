@@ -35,6 +35,7 @@ class Settings:
     keep_snapshots: int = 100  # in metadata.json
     keep_metadata_files: int = 10  # in metadata.json's log
     footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
+    feed_keep_seconds: float = 604_800.0  # how long the feed waits for a subscriber that is not seen, 7 days
     hold_timeout_seconds: float = 5.0  # how long a load waits where it may not commit, before it answers 503
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -75,6 +76,7 @@ _LEAST = {
     "sweep_after_seconds": 0,
     "quarantine_seconds": 0,
     "metadata_quarantine_seconds": 0,
+    "feed_keep_seconds": 0,
     "footer_limit": 0,
     "hold_timeout_seconds": 0,
 }

@@ -123,6 +123,17 @@ class DataLoss(LakewardError):
     code = "data_loss"
 
 
+class ParkedEventNotFound(LakewardError):
+    code = "parked_event_not_found"
+    status = 404
+
+
+class SubscriberRefused(InvalidInput):
+    """Its name is unknown or taken, its subscriptions are not those of its name, or it came too late."""
+
+    code = "subscriber_refused"
+
+
 class PartitionMetadataNotFound(LakewardError):
     """No footer is stored for a path: an error, never an empty answer."""
 

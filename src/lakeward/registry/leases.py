@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -94,19 +94,35 @@ def is_held(connection: sa.Connection, name: str) -> bool:
 
 @contextmanager
 def held(
-    registry: Registry, name: str, *, seconds: float, wait: float = 0.0, locked: Sequence[int] = ()
+    registry: Registry,
+    name: str,
+    *,
+    seconds: float,
+    wait: float = 0.0,
+    locked: Sequence[int] = (),
+    good_until: Callable[[float], object] | None = None,
 ) -> Iterator[Lease]:
     """Hold the lease for a block, renewed in the background every third of its time.
 
     A renewal that fails is not reported here: `check` in the protected transaction is what counts.
+
+    Args:
+        good_until: told the moment of `time.monotonic` until which nobody else can have the lease, at each renewal. It goes
+            on while a process is stopped, so a process that wakes up sees at once that its time has passed.
     """
+    asked = time.monotonic()
     lease = acquire(registry, name, seconds=seconds, wait=wait, locked=locked)
+    if good_until is not None:
+        good_until(asked + seconds)
     done = threading.Event()
 
     def keep() -> None:
         while not done.wait(seconds / 3):
             try:
+                asked = time.monotonic()
                 renew(registry, lease)
+                if good_until is not None:
+                    good_until(asked + seconds)
             except LeaseLost:
                 return
             except LakewardError as error:  # the next round tries again

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ class Database:
                 self._gate = _gate_for(self.url.database)
         else:
             self.engine = _postgresql_engine(self.url)
+        self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
         self.lookups = Lookups(self, POSTGRESQL_ARGUMENTS)
         _databases.add(self)
@@ -100,6 +101,12 @@ class Database:
             finally:
                 if self.is_sqlite and not foreign_keys:
                     _set_foreign_keys(connection, True)
+        for tell in self._listeners:
+            tell()
+
+    def on_commit(self, tell: Callable[[], object], *, remove: bool = False) -> None:
+        """From now on (or no longer) call `tell` after each commit of this object, in the thread that committed: quickly."""
+        self._listeners = self._listeners - {tell} if remove else self._listeners | {tell}
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:

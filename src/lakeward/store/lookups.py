@@ -89,18 +89,27 @@ class Lookups:
         SQLite tells that by a number (PRAGMA data_version) that every commit of any other connection changes, in this
         process too. None where the database does not tell.
         """
-        if not self._is_file:
+        version = self.version()
+        if version is None:
             return None
-        try:
-            own = self._own()
-            (version,) = own.connection.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error:
-            self._drop()
-            return None
+        own = self._own()
         if version != own.version:
             own.memory.clear()
             own.version = version
         return own.memory
+
+    def version(self) -> int | None:
+        """A number that differs from the last one of this thread if anything has been committed between; none where the
+        database does not tell.
+        """
+        if not self._is_file:
+            return None
+        try:
+            (version,) = self._own().connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            self._drop()
+            return None
+        return int(version)
 
     def close(self) -> None:
         with self._lock:

@@ -12,14 +12,17 @@ import time
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
+from lakeward.registry.feed import Position, Reader
 from lakeward.store import dialect, schema
+from lakeward.store.changes import Change
 from lakeward.store.database import Database
-from tests.contract.store import feed_reader, processes, rows
+from tests.contract.store import processes, rows
 
 TABLES = 3
-WRITERS = 8
+WRITERS = 16
 ROUNDS = 30
 
 
@@ -73,49 +76,46 @@ def _make_tables(database: Database) -> None:
         connection.exec_driver_sql("DELETE FROM registry_changes")
 
 
-def _expect_every_version_once_in_order(database: Database, met: list[Any]) -> None:
+def _data(change: Change) -> Any:
+    return msgspec.json.decode(change.data)
+
+
+def _expect_every_version_once_in_order(database: Database, met: list[Change]) -> None:
     versions: dict[int, list[int]] = defaultdict(list)
     for change in met:
-        versions[change.table_id].append(change.data["version"])
+        versions[change.table_id].append(_data(change)["version"])
     with database.read() as connection:
         last = {row.table_id: row.version for row in connection.execute(sa.select(schema.tables))}
     assert sum(last.values()) > WRITERS * ROUNDS
     assert versions == {table_id: list(range(1, version + 1)) for table_id, version in last.items()}
 
 
-def _read(database: Database, position: Any) -> tuple[Any, list[Any]]:
-    c = schema.registry_changes.c
-    with database.read() as connection:
-        if not database.is_sqlite:
-            return feed_reader.read_since(connection, position)
-        found = list(
-            connection.execute(
-                sa.select(c.sequence, c.table_id, c.data).where(c.sequence > position).order_by(c.sequence)
-            )
-        )
-    return (found[-1].sequence if found else position), found
-
-
-def _start(database: Database) -> Any:
-    if database.is_sqlite:
-        return 0
-    with database.read() as connection:
-        return feed_reader.position(connection)
+def _read(reader: Reader, position: Position) -> tuple[Position, list[Change]]:
+    """All there is, in pages of odd sizes."""
+    found: list[Change] = []
+    while True:
+        page = reader.read(position, 1 + len(found) % 7)
+        assert all(not position.covers(change) and page.after.covers(change) for change in page.changes)
+        position = page.after
+        found += page.changes
+        if page.is_last:
+            return position, found
 
 
 def test_a_reader_beside_writing_processes_meets_each_change_once_in_commit_order(database: Database) -> None:
     _make_tables(database)
-    position, met = _start(database), []
+    reader = Reader(database)
+    position, met = reader.head(), []
     url = database.url.render_as_string(hide_password=False)
     writers = processes.start(_write, [(url, number) for number in range(WRITERS)])
     while processes.running(writers):
-        position, found = _read(database, position)
+        position, found = _read(reader, position)
         met += found
         time.sleep(0.005)
     processes.expect_success(writers)
-    position, found = _read(database, position)
+    position, found = _read(reader, position)
     _expect_every_version_once_in_order(database, met + found)
-    assert _read(database, position)[1] == []
+    assert _read(reader, position)[1] == []
 
 
 def test_threads_that_share_a_database_write_in_commit_order(database: Database) -> None:
@@ -148,17 +148,18 @@ def test_writers_of_sql_typed_by_hand_are_put_in_order_by_the_triggers_alone(dat
     _make_tables(database)
     with database.transaction() as connection:
         rows.insert(connection, "table_metadata")
-    position = _start(database)
-    met: list[Any] = []
+    reader = Reader(database)
+    position = reader.head()
+    met: list[Change] = []
     url = database.url.render_as_string(hide_password=False)
     writers = processes.start(_insert_columns, [(url, number) for number in range(1, WRITERS + 1)])
     while processes.running(writers):
-        position, found = _read(database, position)
+        position, found = _read(reader, position)
         met += found
     processes.expect_success(writers)
-    met += _read(database, position)[1]
-    columns = [change for change in met if "field_id" in change.data]
-    assert sorted(change.data["field_id"] for change in columns) == [
+    met += _read(reader, position)[1]
+    columns = [change for change in met if "field_id" in _data(change)]
+    assert sorted(_data(change)["field_id"] for change in columns) == [
         writer * 1000 + number for writer in range(1, WRITERS + 1) for number in range(ROUNDS)
     ]
     # What a reader meets later has a higher number: no change slips in behind it.

@@ -1,0 +1,311 @@
+"""Astha: pushes the registry's changes to the components that act on them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Literal, Self, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from lakeward.astha.config import AsthaConfig
+from lakeward.astha.delivery import Delivery
+from lakeward.astha.router import Filter, Lane, groups
+from lakeward.astha.status import AsthaStatus, component_status
+from lakeward.astha.watcher import Watcher
+from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
+from lakeward.model.events import SUBSCRIPTIONS, WATCHED, Subscriber
+from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
+from lakeward.registry.feed import Position
+from lakeward.registry.leases import Lease
+from lakeward.store.changes import Change
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+SAVE_EVENTS = 1_000  # events after which cursors are stored, if `cursor_interval` has not passed before
+SEEN_SECONDS = 10.0  # how often cursors are stored where nothing happens, to say that somebody is there
+TRIM_SECONDS = 30.0
+CHECK_SECONDS = 0.1
+
+
+class Astha:
+    """Reads the feed, and pushes each change to the components that subscribe to its table.
+
+    Of all processes one Astha of a name is active; the others wait to take over. `register` first, then `start`.
+    """
+
+    def __init__(self, lake: Registry | HasRegistry, config: AsthaConfig | None = None) -> None:
+        self.registry = registry_of(lake)
+        self.config = config or AsthaConfig()
+        self._lanes: dict[str, Lane] = {}
+        self._deliveries: list[Delivery] = []
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._watcher: Watcher | None = None
+        self._lease: Lease | None = None
+        self._good_until = 0.0
+        self.state: Literal["stopped", "standby", "active", "failed"] = "stopped"
+        self.restarts = 0
+        self.last_error: str | None = None
+
+    # Before the start -------------------------------------------------------------------------------------------------
+    def register(
+        self,
+        subscriber: Subscriber[T],
+        *,
+        operations: Iterable[str] | None = None,
+        tables: Iterable[int] | None = None,
+        fold: bool = False,
+    ) -> None:
+        """Have a component told of its tables' changes.
+
+        Args:
+            operations: only these of INSERT, UPDATE, DELETE.
+            tables: only changes that concern these lakehouse tables, by table_id.
+            fold: the component reads the table anew anyway: of a lakehouse table's waiting events the newest is enough.
+
+        Raises:
+            SubscriberRefused: the name is taken or unknown, the subscriptions are not the name's, or Astha has started.
+        """
+        name, asked = subscriber.name, frozenset(subscriber.get_subscribed_tables())
+        if self._thread is not None:
+            raise SubscriberRefused(f"{name!r} comes too late: register before start()")
+        if name in self._lanes:
+            raise SubscriberRefused(f"{name!r} is registered already; a name stands for one component")
+        known = {**SUBSCRIPTIONS, **{key: frozenset(value) for key, value in self.config.subscriptions.items()}}
+        if name not in known:
+            raise SubscriberRefused(
+                f"{name!r} is none of {', '.join(sorted(known))}; add it with AsthaConfig(subscriptions={{{name!r}: (...)}})"
+            )
+        if asked != known[name] or not asked <= set(WATCHED):
+            raise SubscriberRefused(
+                f"{name!r} subscribes to {', '.join(sorted(asked)) or 'nothing'}, but its subscriptions are "
+                f"{', '.join(sorted(known[name]))}"
+            )
+        chosen = None if operations is None else frozenset(operations)
+        if chosen is not None and not chosen <= {"INSERT", "UPDATE", "DELETE"}:
+            raise SubscriberRefused(f"operations={sorted(chosen)} must be of INSERT, UPDATE and DELETE")
+        only = None if tables is None else frozenset(tables)
+        self._lanes[name] = Lane(subscriber, Filter(chosen, only, fold), self.config)
+
+    # Running ----------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin in threads of its own: at once, or when the process that is active now has gone.
+
+        Raises:
+            SubscriberRefused: it has been started before.
+        """
+        if self._thread is not None:
+            raise SubscriberRefused("this Astha has been started before; make another")
+        self._deliveries = [
+            Delivery(lane, is_current=self.is_current, head=self._head, park=self._park)
+            for lane in self._lanes.values()
+        ]
+        self._thread = threading.Thread(target=self._run, name="lakeward-astha", daemon=True)
+        self.state = "standby"
+        self._thread.start()
+        for delivery in self._deliveries:
+            delivery.start()
+
+    def stop(self) -> bool:
+        """Finish what is in hand, store the cursors and let go. False if a component did not return in `stop_timeout`."""
+        if self._thread is None:
+            return True
+        deadline = time.monotonic() + self.config.stop_timeout
+        for delivery in self._deliveries:
+            delivery.lane.stop()
+        returned = [delivery.stop(deadline) for delivery in self._deliveries]
+        self._stopping.set()
+        if self._watcher is not None:
+            self._watcher.wake()
+        self._thread.join(self.config.stop_timeout)
+        self.state = "stopped"
+        return all(returned)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def is_current(self) -> bool:
+        """Whether this is the active Astha for certain: nobody else can have its lease yet."""
+        return self._lease is not None and time.monotonic() < self._good_until
+
+    def check(self, connection: sa.Connection) -> None:
+        """For components, in the transaction of what they write. Raises LeaseLost: another process is active now."""
+        lease = self._lease
+        if lease is None:
+            raise LeaseLost(f"the Astha {self.config.name!r} of this process is not active; nothing was written")
+        leases.check(connection, lease)
+
+    def status(self) -> AsthaStatus:
+        """What each component does now."""
+        parked = feed.count_parked(self.registry, self.config.name)
+        components = [component_status(lane, d.probe, parked.get(lane.name, 0)) for lane, d in self._pairs()]
+        return AsthaStatus(
+            name=self.config.name,
+            state=self.state,
+            owner=self.registry.owner,
+            restarts=self.restarts,
+            last_error=self.last_error,
+            components=components,
+        )
+
+    def _pairs(self) -> list[tuple[Lane, Delivery]]:
+        return [(delivery.lane, delivery) for delivery in self._deliveries]
+
+    # The loop ---------------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._lead()
+            except LeaseHeld:
+                self.state = "standby"
+                self._stopping.wait(self.config.lease_seconds / 5)
+                continue
+            except LeaseLost as error:
+                log.warning("astha_lost_its_lease", astha=self.config.name, error=str(error))
+            except Exception as error:
+                failures = 1 if time.monotonic() - began > 60 else failures + 1
+                self.state, self.last_error = "failed", f"{type(error).__name__}: {error}"
+                log.error("astha_failed", astha=self.config.name, error=self.last_error, exc_info=not _is_known(error))
+                self._stopping.wait(self.config.retry.delay(failures))
+            finally:
+                self._lease, self._good_until = None, 0.0
+            self.restarts += not self._stopping.is_set()
+
+    def _lead(self) -> None:
+        """Be the active one, until stopped or until the lease is lost. Raises LeaseHeld: another one is."""
+        config, registry = self.config, self.registry
+        name = f"astha:{config.name}"
+        with leases.held(registry, name, seconds=config.lease_seconds, good_until=self._extend) as lease:
+            watcher = self._watcher = Watcher(registry)
+            try:
+                self._begin(watcher)
+                self._lease = lease
+                self.state = "active"
+                trimmer = threading.Thread(target=self._trim, args=(lease,), name="lakeward-astha-trim", daemon=True)
+                trimmer.start()
+                self._follow(watcher, lease)
+            finally:
+                watcher.close()
+
+    def _extend(self, until: float) -> None:
+        self._good_until = until
+
+    def _begin(self, watcher: Watcher) -> None:
+        cursors = {cursor.subscriber: cursor for cursor in feed.load_cursors(self.registry, self.config.name)}
+        for name, lane in self._lanes.items():
+            cursor = cursors.get(name)
+            position = None if cursor is None else cursor.position
+            if position is not None and not watcher.reader.knows(position):
+                log.warning("registry_restored", astha=self.config.name, component=name)
+                position = None
+            lane.begin(position)
+
+    def _follow(self, watcher: Watcher, lease: Lease) -> None:
+        saver = _Saver(self, lease)
+        checked = 0.0
+        more = True
+        while not self._stopping.is_set():
+            if not self.is_current():
+                raise LeaseLost(f"the lease of the Astha {self.config.name!r} ran out before it was renewed")
+            # Not everything that changes here is a commit: a lane that has room again, a refresh that is over.
+            told = watcher.wait(0.0 if more else self.config.poll_interval)
+            if told or more or any(lane.takes_again() for lane in self._lanes.values()):
+                more = self._read(watcher)
+            now = time.monotonic()
+            if now - checked >= CHECK_SECONDS:
+                checked = now
+                for lane in self._lanes.values():
+                    lane.check(now)
+            saver.save_if_due(now)
+        saver.save()
+
+    def _read(self, watcher: Watcher) -> bool:
+        """Read once for each place where lanes stand; whether there is more."""
+        more = False
+        for position, lanes in groups(self._lanes.values()).items():
+            read = watcher.read(position, self.config.batch_size)
+            for lane in lanes:
+                lane.put(read, position)
+            more = more or not read.is_last
+        return more
+
+    def _trim(self, lease: Lease) -> None:
+        while self._lease is lease and not self._stopping.wait(TRIM_SECONDS):
+            try:
+                if self.is_current():
+                    feed.trim(self.registry)
+            except LakewardError as error:  # such as a full disk: the next round tries again
+                log.warning("feed_not_trimmed", error=str(error), code=error.code)
+
+    # What deliveries ask for ------------------------------------------------------------------------------------------
+    def _head(self) -> Position:
+        watcher = self._watcher
+        assert watcher is not None, "lanes begin when there is a watcher"
+        return watcher.reader.head()
+
+    def _park(self, lane: Lane, change: Change, attempts: int, error: str) -> None:
+        lease = self._lease
+        if lease is None:
+            raise LeaseLost("not active any more; the event stays where it is")
+        feed.park(self.registry, lease, self.config.name, lane.name, change, attempts, error)
+
+
+class _Saver:
+    """Stores the cursors, and what `lakeward astha status` shows."""
+
+    def __init__(self, astha: Astha, lease: Lease) -> None:
+        self._astha = astha
+        self._lease = lease
+        self._saved_at = 0.0
+        self._moves = -1
+        self._retry_at = 0.0
+
+    def save_if_due(self, now: float) -> None:
+        moves = sum(lane.moves for lane in self._astha._lanes.values())
+        config = self._astha.config
+        moved = moves - self._moves
+        is_due = (moved and now - self._saved_at >= config.cursor_interval) or moved >= SAVE_EVENTS
+        if (is_due or now - self._saved_at >= SEEN_SECONDS) and now >= self._retry_at:
+            self.save(moves)
+
+    def save(self, moves: int = -1) -> None:
+        """Raises LeaseLost."""
+        astha = self._astha
+        progress = {}
+        for lane, delivery in astha._pairs():
+            state = component_status(lane, delivery.probe, None)
+            progress[lane.name] = (lane.done_up_to(), msgspec.to_builtins(state))
+        try:
+            feed.save_cursors(astha.registry, self._lease, astha.config.name, progress)
+        except LeaseLost:
+            raise
+        except LakewardError as error:  # a full disk, a locked database: events go on, and come again if we die now
+            log.warning("cursors_not_stored", astha=astha.config.name, error=str(error), code=error.code)
+            self._retry_at = time.monotonic() + 1.0
+            return
+        self._moves, self._saved_at = moves, time.monotonic()
+
+
+def _is_known(error: BaseException) -> bool:
+    return isinstance(error, LakewardError)
+
+
+def load_status(registry: Registry, name: str | None = None) -> list[dict[str, Any]]:
+    """What the active Asthas stored last of each component, from any process; `seen_at` says when."""
+    found = []
+    for cursor in feed.load_cursors(registry, name):
+        parked = feed.count_parked(registry, cursor.astha).get(cursor.subscriber, 0)
+        found.append({**cursor.state, "astha": cursor.astha, "seen_at": cursor.seen_at, "parked": parked})
+    return found

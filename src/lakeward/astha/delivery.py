@@ -1,0 +1,155 @@
+"""The threads of one component: they hand it its events one by one, try again what fails, park what fails for good, and
+have it refresh.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from lakeward.astha.health import Probe
+from lakeward.astha.router import Entry, Lane, Task
+from lakeward.errors import LakewardError
+from lakeward.registry.feed import Position
+from lakeward.store.changes import Change
+
+log = structlog.get_logger()
+
+IDLE_SECONDS = 0.1
+
+Park = Callable[[Lane, Change, int, str], object]
+
+
+class Delivery:
+    """Runs one lane until `stop`."""
+
+    def __init__(self, lane: Lane, *, is_current: Callable[[], bool], head: Callable[[], Position], park: Park) -> None:
+        self.lane = lane
+        self._is_current = is_current
+        self._head = head
+        self._park = park
+        self._log: Any = log.bind(component=lane.name)
+        config = lane.config
+        self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"lakeward-{lane.name}-{number}", daemon=True)
+            for number in range(config.workers)
+        ]
+        self._threads.append(threading.Thread(target=self._watch, name=f"lakeward-{lane.name}-health", daemon=True))
+
+    def start(self) -> None:
+        self._started_at = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, deadline: float) -> bool:
+        """Finish what is in hand, until `deadline` (monotonic); false if something does not return."""
+        self._stopped.set()
+        self.lane.stop()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    # Events -----------------------------------------------------------------------------------------------------------
+    def _work(self) -> None:
+        while (task := self.lane.take(self._is_current)) is not None:
+            if task.table_id is None:
+                self._refresh()
+            else:
+                self._handle(task)
+
+    def _handle(self, task: Task) -> None:
+        lane, me = self.lane, threading.get_ident()
+        entry = lane.next(task, None, 0)
+        turn = 0
+        while entry is not None:
+            if not self._is_current():
+                lane.put_back(task, entry, IDLE_SECONDS)
+                return
+            lane.started[me] = (time.monotonic(), entry)
+            try:
+                lane.subscriber.on_event(entry.event)
+            except Exception as error:
+                self._failed(task, entry, error)
+                return
+            finally:
+                del lane.started[me]
+            self._told(entry, "done")
+            turn += 1
+            entry = lane.next(task, entry, turn)
+
+    def _failed(self, task: Task, entry: Entry, error: Exception) -> None:
+        lane, retry = self.lane, self.lane.config.retry
+        entry.attempts += 1
+        lane.last_error = f"{type(error).__name__}: {error}"
+        self._told(entry, "failed", error=lane.last_error)
+        if entry.attempts <= retry.max_retries:
+            lane.counts.retried += 1
+            lane.put_back(task, entry, retry.delay(entry.attempts))
+            return
+        try:
+            self._park(lane, entry.change, entry.attempts, lane.last_error)
+        except LakewardError as refused:  # it is parked before it is passed over: so it comes again
+            self._log.warning("event_not_parked", sequence=entry.change.sequence, error=str(refused), code=refused.code)
+            lane.put_back(task, entry, retry.max_delay)
+            return
+        self._log.error("event_parked", sequence=entry.change.sequence, attempts=entry.attempts, error=lane.last_error)
+        lane.counts.parked += 1
+        lane.ask_refresh(f"event {entry.change.sequence} was parked after {entry.attempts} tries")
+        lane.put_back(task, entry, 0.0)  # it goes with all that waited
+
+    def _told(self, entry: Entry, result: str, **more: str) -> None:
+        change = entry.change
+        self._log.debug(
+            "event",
+            table=change.table_name,
+            table_id=change.table_id,
+            sequence=change.sequence,
+            attempt=entry.attempts if result == "failed" else entry.attempts + 1,
+            result=result,
+            **more,
+        )
+
+    def _refresh(self) -> None:
+        lane = self.lane
+        reason = lane.refresh_reason()
+        try:
+            if lane.must_rebase:
+                lane.rebase(self._head())
+            lane.subscriber.on_refresh()
+        except Exception as error:
+            self._log.warning("refresh_failed", reason=reason, error=f"{type(error).__name__}: {error}")
+            lane.refresh_failed(f"{type(error).__name__}: {error}")
+            return
+        if reason != "start":
+            self._log.warning("refreshed", reason=reason)
+        lane.refreshed(reason)
+
+    # Health -----------------------------------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        config, lane = self.lane.config, self.lane
+        while not self._stopped.wait(min(config.health_interval, config.open_seconds)):
+            if lane.breaker.is_closed:
+                if self._due():
+                    self._check()
+            elif lane.try_probe():
+                self._check()
+
+    def _due(self) -> bool:
+        last = getattr(self, "_checked_at", 0.0)
+        return time.monotonic() - last >= self.lane.config.health_interval * 0.99
+
+    def _check(self) -> None:
+        self._checked_at = time.monotonic()
+        error = self.probe.check()
+        since = self.probe.answered_at or self._started_at
+        was = self.lane.breaker.state
+        self.lane.judged(error, time.monotonic() - since > self.lane.config.stale_after)
+        now = self.lane.breaker.state
+        if now != was:
+            self._log.warning("circuit", state=now, reason=self.lane.breaker.reason)

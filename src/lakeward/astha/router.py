@@ -1,0 +1,410 @@
+"""Routes events to components: one lane for each, in which events wait by lakehouse table.
+
+Within a lakehouse table events keep their order; tables and components do not wait for each other. A lane that is full is
+simply not read for: its events stay in the feed, and it goes on where it stopped. Nobody else waits for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from lakeward.astha.breaker import Breaker
+from lakeward.astha.config import AsthaConfig
+from lakeward.astha.health import HealthChecker
+from lakeward.astha.watcher import Item, Items
+from lakeward.model.events import Event, Subscriber
+from lakeward.registry.feed import Position
+from lakeward.store.changes import Change
+
+RUN = 100  # events of one table that a worker handles before it looks for another table
+IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it
+
+
+class Entry:
+    """One event in one lane."""
+
+    __slots__ = ("attempts", "change", "done", "event")
+
+    def __init__(self, change: Change, event: Event[Any]) -> None:
+        self.change = change
+        self.event = event
+        self.attempts = 0
+        self.done = False
+
+
+class _Batch:
+    """The entries of one page, so that it can be told up to where all is done."""
+
+    __slots__ = ("after", "at", "entries", "put_at", "within")
+
+    def __init__(self, entries: list[Entry], within: Position, after: Position) -> None:
+        self.entries = entries
+        self.within = within
+        self.after = after
+        self.at = 0  # all before it are done
+        self.put_at = time.monotonic()
+
+    def is_done(self) -> bool:
+        while self.at < len(self.entries) and self.entries[self.at].done:
+            self.at += 1
+        return self.at == len(self.entries)
+
+    def position(self) -> Position:
+        """Before the first entry that is not done."""
+        return msgspec.structs.replace(self.within, sequence=self.entries[self.at].change.sequence - 1)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What of its tables a subscriber wants to hear of; none is all."""
+
+    operations: frozenset[str] | None = None
+    tables: frozenset[int] | None = None  # lakehouse tables, by id
+    fold: bool = False  # of the waiting events of a lakehouse table the newest is enough
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a worker does next: handle a table's events, or refresh."""
+
+    generation: int
+    table_id: int | None  # none: refresh
+
+
+class Counts(msgspec.Struct):
+    delivered: int = 0
+    retried: int = 0
+    parked: int = 0  # since the start
+    refreshes: int = 0
+    folded: int = 0
+
+
+class Lane:
+    """What one component waits for, and where it stands. All state is under `lock`."""
+
+    def __init__(self, subscriber: Subscriber[Any], chosen: Filter, config: AsthaConfig) -> None:
+        self.subscriber = subscriber
+        self.name = subscriber.name
+        self.tables = frozenset(subscriber.get_subscribed_tables())
+        self.filter = chosen
+        self.config = config
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.breaker = Breaker(config.open_seconds)
+        self.health = HealthChecker(config.max_failures)
+        self.counts = Counts()
+        self.position: Position | None = None  # read up to here; none: not known before the refresh that is due
+        self.generation = 0
+        self.started: dict[int, tuple[float, Entry]] = {}  # by thread: since when an on_event runs, and of what
+        self.last_error: str | None = None
+        self._batches: deque[_Batch] = deque()
+        self._queues: dict[int, deque[Entry]] = {}  # by lakehouse table; each is ready, busy or delayed
+        self._ready: deque[int] = deque()
+        self._delayed: list[tuple[float, int]] = []  # (when, lakehouse table)
+        self._busy: set[int] = set()
+        self.length = 0  # entries that are not done
+        self.moves = 0  # grows with all that moves the cursor
+        self._done = Position("", 0)  # all before it is done
+        self._refresh: str | None = None  # why a refresh is due
+        self._refresh_at = 0.0  # not before
+        self._refresh_failures = 0
+        self.is_refreshing = False
+        self._must_rebase = True  # the refresh moves `position` to the feed's head
+        self.is_stopping = False
+        self.was_skipped = False  # the last read was not for this lane
+
+    # What the main loop does ------------------------------------------------------------------------------------------
+    def begin(self, position: Position | None) -> None:
+        """Start anew, with a refresh: from a stored position, or from the feed's head as it is at the refresh."""
+        with self.lock:
+            self._drop()
+            self.position = position
+            self._must_rebase = position is None
+            if position is not None:
+                self._done = position
+            self._refresh, self._refresh_at, self._refresh_failures = "start", 0.0, 0
+            self.changed.notify_all()
+
+    def wants(self) -> Position | None:
+        """Where to read on for this lane; none while it takes nothing."""
+        with self.lock:
+            self.was_skipped = not self._takes()
+            if self.was_skipped:
+                if not self._must_rebase and not self.breaker.is_closed:
+                    self._ask_refresh(f"more than {self.config.queue_limit} events waited while its circuit was open")
+                return None
+            return self.position
+
+    def takes_again(self) -> bool:
+        """Whether it has to catch up, since it took nothing at the last read."""
+        with self.lock:
+            return self.was_skipped and self._takes()
+
+    def _takes(self) -> bool:
+        return not self._must_rebase and self.length < self.config.queue_limit
+
+    def put(self, read: Items, start: Position) -> None:
+        """Take what was read from `start`, if the lane still stands there."""
+        with self.lock:
+            if self._must_rebase or self.position != start:
+                return
+            self.position = read.after
+            self.moves += len(read.items)
+            entries = [entry for entry in map(self._entry, read.items) if entry is not None]
+            if self._must_rebase:  # one of them cannot be read
+                return
+            for entry in entries:
+                self._enqueue(entry)
+            if entries:
+                self._batches.append(_Batch(entries, read.within, read.after))
+                self.changed.notify(min(len(entries), self.config.workers))
+            elif self._batches:
+                self._batches[-1].after = read.after
+            else:
+                self._done = read.after
+
+    def _entry(self, item: Item) -> Entry | None:
+        change, event = item
+        chosen = self.filter
+        if (
+            change.table_name not in self.tables
+            or (chosen.operations is not None and change.operation not in chosen.operations)
+            or (chosen.tables is not None and change.table_id not in chosen.tables)
+        ):
+            return None
+        if event is None:
+            self._ask_refresh(f"event {change.sequence} of {change.table_name} cannot be read by this version")
+            return None
+        return Entry(change, event)
+
+    def _enqueue(self, entry: Entry) -> None:
+        table_id = entry.change.table_id
+        queue = self._queues.get(table_id)
+        if queue is None:
+            self._queues[table_id] = deque((entry,))
+            self._ready.append(table_id)
+        else:
+            if self.filter.fold:
+                for folded in queue:
+                    folded.done = True
+                self.counts.folded += len(queue)
+                self.length -= len(queue)
+                queue.clear()
+            queue.append(entry)
+        self.length += 1
+
+    def done_up_to(self) -> Position | None:
+        """All before it is done; none while a refresh is due, since nothing that was dropped may be passed over."""
+        with self.lock:
+            if self._refresh is not None and self._must_rebase:
+                return None
+            while self._batches and self._batches[0].is_done():
+                self._done = self._batches.popleft().after
+            return self._batches[0].position() if self._batches else self._done
+
+    def check(self, now: float) -> None:
+        """Look for an on_event that hangs, and for events that have waited for too long."""
+        with self.lock:
+            for started, entry in list(self.started.values()):
+                if now - started > self.config.event_timeout and self.breaker.is_closed:
+                    self._ask_refresh(f"event {entry.change.sequence} took longer than {self.config.event_timeout} s")
+                    self.breaker.open("unresponsive: an on_event has not returned")
+            oldest = self._batches[0] if self._batches else None
+            if oldest is not None and not oldest.is_done() and now - oldest.put_at > self.config.drain_timeout:
+                self._ask_refresh(f"its events waited for more than {self.config.drain_timeout} s")
+
+    def ask_refresh(self, reason: str) -> None:
+        """Drop what waits: the component takes its state from the registry instead."""
+        with self.lock:
+            self._ask_refresh(reason)
+
+    def _ask_refresh(self, reason: str) -> None:
+        if self._refresh is None:
+            self._refresh_at, self._refresh_failures = 0.0, 0
+        self._refresh = reason
+        self._must_rebase = True
+        self.position = None
+        self._drop()
+        self.changed.notify_all()
+
+    def _drop(self) -> None:
+        self.generation += 1
+        self._batches.clear()
+        self._queues.clear()
+        self._ready.clear()
+        self._delayed.clear()
+        self.length = 0
+
+    # What workers do --------------------------------------------------------------------------------------------------
+    def take(self, is_current: Callable[[], bool]) -> Task | None:
+        """Wait for something to do; none when the lane stops."""
+        with self.lock:
+            while not self.is_stopping:
+                now = time.monotonic()
+                wait: float | None = None
+                if not is_current():
+                    wait = IDLE_SECONDS
+                elif not self.breaker.is_closed or self.is_refreshing:
+                    pass  # whoever closes the circuit or ends the refresh wakes us
+                elif self._refresh is not None:
+                    if not self._busy and now >= self._refresh_at:
+                        self.is_refreshing = True
+                        return Task(self.generation, None)
+                    wait = max(self._refresh_at - now, 0.001) if not self._busy else None
+                else:
+                    while self._delayed and self._delayed[0][0] <= now:
+                        self._ready.append(heapq.heappop(self._delayed)[1])
+                    if self._ready:
+                        table_id = self._ready.popleft()
+                        self._busy.add(table_id)
+                        return Task(self.generation, table_id)
+                    wait = self._delayed[0][0] - now if self._delayed else None
+                self.changed.wait(wait)
+            return None
+
+    def next(self, task: Task, done: Entry | None, turn: int) -> Entry | None:
+        """The task's next entry, after `done`; none when the task is over."""
+        table_id = task.table_id
+        assert table_id is not None
+        with self.lock:
+            if done is not None:
+                self.counts.delivered += 1
+                self.moves += 1
+                if self.generation == task.generation:
+                    done.done = True
+                    self.length -= 1
+            queue = self._queues.get(table_id) if self.generation == task.generation else None
+            if queue and turn < RUN and not self.is_stopping and self.breaker.is_closed:
+                return queue.popleft()
+            self._busy.discard(table_id)
+            if queue:
+                self._ready.append(table_id)
+            elif queue is not None:
+                del self._queues[table_id]
+            if queue or self._refresh is not None:
+                self.changed.notify()
+            return None
+
+    def put_back(self, task: Task, entry: Entry, delay: float) -> None:
+        """The entry failed, or may not be handled now: it comes first again, after `delay` seconds."""
+        table_id = task.table_id
+        assert table_id is not None
+        with self.lock:
+            self._busy.discard(table_id)
+            if self.generation == task.generation:
+                self._put_back(table_id, entry, delay)
+            self.changed.notify()
+
+    def _put_back(self, table_id: int, entry: Entry, delay: float) -> None:
+        queue = self._queues[table_id]
+        if self.filter.fold and queue:  # a newer one says all that this one does
+            entry.done = True
+            self.length -= 1
+            self.counts.folded += 1
+        else:
+            queue.appendleft(entry)
+        heapq.heappush(self._delayed, (time.monotonic() + delay, table_id))
+
+    def refresh_reason(self) -> str:
+        with self.lock:
+            return self._refresh or "start"
+
+    @property
+    def must_rebase(self) -> bool:
+        """Whether the refresh that is due moves the lane to the feed's head."""
+        return self._must_rebase
+
+    def rebase(self, head: Position) -> None:
+        """Before the refresh: events from `head` on are handled after it. What falls between comes twice."""
+        with self.lock:
+            if self._must_rebase:
+                self._drop()
+                self.position = self._done = head
+                self._must_rebase = False
+
+    def refreshed(self, reason: str) -> None:
+        with self.lock:
+            self.is_refreshing = False
+            self.counts.refreshes += 1
+            self.moves += 1
+            self._refresh_failures = 0
+            if self._refresh == reason and not self._must_rebase:
+                self._refresh = None
+            self.changed.notify_all()
+
+    def refresh_failed(self, error: str) -> None:
+        """Try again after a while; after all tries the circuit opens, and each probe tries once more."""
+        retry = self.config.retry
+        with self.lock:
+            self.is_refreshing = False
+            self.last_error = error
+            self._refresh_failures += 1
+            self._refresh_at = time.monotonic() + retry.delay(self._refresh_failures)
+            if self._refresh_failures > retry.max_retries:
+                self.breaker.open(f"on_refresh failed: {error}")
+            self.changed.notify_all()
+
+    # What the health check does ---------------------------------------------------------------------------------------
+    def judged(self, error: str | None, is_stale: bool) -> None:
+        """After a health check: open the circuit, or close it."""
+        with self.lock:
+            if error is None:
+                self.health.succeeded()
+            else:
+                self.health.failed(error)
+            if self.breaker.state == "half_open":
+                self._probed(error)
+            elif self.breaker.is_closed and (is_stale or not self.health.is_healthy):
+                self.breaker.open("it has not answered on_health for too long" if is_stale else f"unhealthy: {error}")
+
+    def _probed(self, error: str | None) -> None:
+        if error is not None or self.started:
+            self.breaker.open(error or "unresponsive: an on_event has not returned")
+            return
+        self.breaker.close()
+        self.changed.notify_all()
+
+    def try_probe(self) -> bool:
+        with self.lock:
+            return self.breaker.try_half_open()
+
+    # Being looked at ---------------------------------------------------------------------------------------------------
+    def oldest(self) -> Change | None:
+        """The oldest event that is not done."""
+        with self.lock:
+            for batch in self._batches:
+                if not batch.is_done():
+                    return batch.entries[batch.at].change
+            return None
+
+    def reason(self) -> str | None:
+        with self.lock:
+            return self.breaker.reason or self._refresh
+
+    # Ending -----------------------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        with self.lock:
+            self.is_stopping = True
+            self.changed.notify_all()
+
+    def status(self) -> Literal["active", "degraded", "error"]:
+        with self.lock:
+            if self.breaker.state == "open":
+                return "error"
+            is_well = self.health.failures == 0 and not self._delayed and self._refresh is None
+            return "active" if is_well and self.breaker.is_closed else "degraded"
+
+
+def groups(lanes: Iterable[Lane]) -> dict[Position, list[Lane]]:
+    """The lanes that take more, by where they stand: for those that stand together the feed is read, and decoded, once."""
+    found: dict[Position, list[Lane]] = {}
+    for lane in lanes:
+        position = lane.wants()
+        if position is not None:
+            found.setdefault(position, []).append(lane)
+    return found

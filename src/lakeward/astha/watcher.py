@@ -1,0 +1,88 @@
+"""Watches the feed: waits for commits, and turns rows into events, each decoded once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from lakeward.model.events import WATCHED, Event, Operation
+from lakeward.registry import Registry
+from lakeward.registry.feed import Position, Reader
+from lakeward.store.changes import Change
+
+log = structlog.get_logger()
+
+
+class Item(NamedTuple):
+    """A change, and the event that all its subscribers share; none if this code cannot read the row."""
+
+    change: Change
+    event: Event[Any] | None
+
+
+class Items(NamedTuple):
+    """Some items in the order in which to handle them, and where the reader stands after them."""
+
+    items: list[Item]
+    within: Position  # between any two of them one stands here, with the former's number
+    after: Position
+    is_last: bool
+
+
+_DECODERS = {name: msgspec.json.Decoder(watched.record) for name, watched in WATCHED.items()}
+_OPERATIONS: dict[str, Operation] = {"INSERT": "INSERT", "UPDATE": "UPDATE", "DELETE": "DELETE"}
+
+
+class Watcher:
+    """Waits for commits and reads what they changed."""
+
+    def __init__(self, registry: Registry) -> None:
+        """Raises RegistryUnavailable."""
+        self._database = registry.database
+        self.reader = Reader(registry.database)
+        self._wake = threading.Event()
+        self._seen: Any = None
+        self._database.on_commit(self.wake)
+
+    def close(self) -> None:
+        self._database.on_commit(self.wake, remove=True)
+
+    def wake(self) -> None:
+        """Something was committed in this process, or there is something else to do."""
+        self._wake.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a commit in this process, at most so long; then whether anybody may have committed since the last call.
+
+        On SQLite other processes' commits show in a number that costs microseconds to read; on PostgreSQL nothing tells,
+        and reading is how to find out.
+        """
+        self._wake.wait(seconds)
+        was_told = self._wake.is_set()
+        self._wake.clear()
+        version = self._database.lookups.version()
+        moved = version is None or version != self._seen
+        self._seen = version
+        return was_told or moved
+
+    def read(self, position: Position, count: int) -> Items:
+        """Up to `count` changes that come next, decoded. Raises RegistryUnavailable."""
+        page = self.reader.read(position, count)
+        return Items([Item(change, decode(change)) for change in page.changes], page.within, page.after, page.is_last)
+
+
+def decode(change: Change) -> Event[Any] | None:
+    """The typed event of a row of the feed. Fields of a newer version are skipped; none if one is missing or of another type."""
+    decoder = _DECODERS.get(change.table_name)
+    if decoder is None:
+        return None
+    try:
+        data = decoder.decode(change.data)
+    except msgspec.MsgspecError as error:
+        log.warning("event_not_read", table=change.table_name, sequence=change.sequence, error=str(error))
+        return None
+    operation = _OPERATIONS[change.operation]
+    return Event(change.table_name, operation, data, change.changed_at, change.table_id, change.sequence)
