@@ -46,7 +46,8 @@ class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
 _locks: WeakValueDictionary[tuple[str, int], threading.Lock] = WeakValueDictionary()
 
 
-def _lock_of(registry: Registry, table_id: int) -> threading.Lock:
+def lock_of(registry: Registry, table_id: int) -> threading.Lock:
+    """What a commit of new metadata of the table holds in this process, so that its commits do not fail one another."""
     return _locks.setdefault((registry.database.url.render_as_string(), table_id), threading.Lock())
 
 
@@ -69,7 +70,7 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
     deadline = time.monotonic() + registry.settings.hold_timeout_seconds
     _await_release(registry, table_id, files, deadline)  # before the lock: the wait of many is one wait
     done: list[Made] = []
-    with _lock_of(registry, table_id):
+    with lock_of(registry, table_id):
         for attempt in range(TRIES):
             state = _await_release(registry, table_id, files, deadline)
             if state.is_empty or _covered(first, state):

@@ -121,7 +121,7 @@ def build_snapshot(
         read,
         write,
         prefix if prefix.endswith("/") else prefix + "/",
-        _fresh_id(document) if snapshot_id is None else snapshot_id,
+        fresh_id(document) if snapshot_id is None else snapshot_id,
         document["last-sequence-number"] + 1,
         str(uuid4()),
         attempt,
@@ -160,7 +160,7 @@ def build_snapshot(
     )
 
 
-def _fresh_id(document: Document) -> int:
+def fresh_id(document: Document) -> int:
     taken = {s["snapshot-id"] for s in document.get("snapshots") or ()}
     while True:
         new = secrets.randbits(63)

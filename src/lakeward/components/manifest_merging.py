@@ -1,0 +1,156 @@
+"""Merging a table's manifests off the path of queries and writes.
+
+What is expensive, reading the old manifests and writing the new ones, needs no lock and no particular state of the table:
+the new ones stand for the old ones in any later snapshot that still lists them. Only the short rest, a manifest list and a
+metadata file, is made against the current metadata and committed by compare-and-swap, as a flush is. Where another commit
+is quicker, that rest is made again; after a few tries the merge gives up, and ingest never waits for it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from lakeward.components import flushing
+from lakeward.iceberg import manifests, merging, metadata
+from lakeward.iceberg.commit import Read, fresh_id
+from lakeward.iceberg.manifests import Record
+from lakeward.iceberg.merging import Merged
+from lakeward.model.files import Intent
+from lakeward.model.tables import Document, Table
+from lakeward.registry import Registry, intents, leases, snapshots
+from lakeward.registry.leases import Lease
+from lakeward.registry.snapshots import Conflict, Made
+from lakeward.storage.engine import StorageEngine
+
+log = structlog.get_logger()
+
+TRIES = 8
+LEASE_SECONDS = 60.0
+TRIGGER = "size"  # of the manifests; the snapshot's operation, replace, tells it from a flush
+
+
+class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a merge did; `snapshot_id` is none where there was too little to merge, or others were quicker each time."""
+
+    snapshot_id: int | None = None
+    replaced: int = 0  # manifests that the table's current snapshot lists no more
+    created: int = 0
+    entries: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+
+
+def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
+    """Merge the manifests of a table's current snapshot, where its properties say that there are many.
+
+    Raises:
+        TableNotFound: the table has been dropped.
+        LeaseHeld: another merge of the table is under way.
+        InvalidSetting: a property is none of its kind.
+        StorageError: an object cannot be read or written.
+    """
+    started = time.perf_counter()
+    table = snapshots.pending(registry, table_id, with_files=False).table
+    if table.current_snapshot_id is None or not _groups(registry, table)[1]:
+        return MergeResult(seconds=time.perf_counter() - started)
+    with leases.held(registry, f"merge:{table.table_uuid}", seconds=LEASE_SECONDS) as lease:
+        intent = intents.open_intent(registry, table, "flush")
+        try:
+            result = _merge(registry, table, intent, lease)
+        except BaseException:
+            intents.give_up(registry, intent)
+            raise
+        if result.snapshot_id is None:
+            intents.give_up(registry, intent)
+    return msgspec.structs.replace(result, seconds=time.perf_counter() - started)
+
+
+def _groups(registry: Registry, table: Table) -> tuple[Document, list[list[Record]]]:
+    assert table.metadata_location is not None
+    engine = registry.engine(table.location)
+    document = metadata.decode(engine.read(table.metadata_location))
+    return document, merging.plan(listed(document, engine.read), merging.rule_of(document["properties"]))
+
+
+def listed(document: Document, read: Read) -> list[Record]:
+    """The manifest list of the document's current snapshot."""
+    current = metadata.current_snapshot(document)
+    return [] if current is None else manifests.read_manifest_list(read(current["manifest-list"]))
+
+
+def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> MergeResult:
+    engine = registry.engine(table.location)
+    table = snapshots.pending(registry, table.table_id, with_files=False).table
+    document, groups = _groups(registry, table)
+    snapshot_id = fresh_id(document)
+    merged = write_merged(engine, document, groups, intent, snapshot_id)
+    for attempt in range(TRIES):
+        try:
+            with flushing.lock_of(registry, table.table_id):
+                made = commit(registry, table, intent, merged, snapshot_id, lease)
+        except Conflict as conflict:
+            log.debug("merge_conflict", table=str(table.identifier), attempt=attempt, why=str(conflict))
+            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
+            continue
+        if made is None or made.snapshot is None:  # what was to be merged has left meanwhile
+            return MergeResult(conflicts=attempt)
+        summary = made.snapshot["summary"]
+        return MergeResult(
+            snapshot_id=snapshot_id,
+            replaced=int(summary["manifests-replaced"]),
+            created=int(summary["manifests-created"]),
+            entries=int(summary["entries-processed"]),
+            conflicts=attempt,
+        )
+    return MergeResult(conflicts=TRIES)
+
+
+def write_merged(
+    engine: StorageEngine, document: Document, groups: Sequence[Sequence[Record]], intent: Intent, snapshot_id: int
+) -> list[Merged]:
+    """The new manifests, written below the intent's prefix; nothing is committed yet."""
+    return merging.merge(
+        document, groups, read=engine.read, write=engine.write, prefix=intent.prefix, snapshot_id=snapshot_id
+    )
+
+
+def commit(
+    registry: Registry, table: Table, intent: Intent, merged: list[Merged], snapshot_id: int, lease: Lease
+) -> Made | None:
+    """Put merged manifests in the place of theirs in what is the table's metadata now; none if nothing of it fits any more.
+
+    What does not fit is taken out of `merged`, and its objects are deleted.
+
+    Raises:
+        Conflict: another commit was quicker; what was written for this one, but for the manifests, is gone.
+        LeaseLost: the lease's fence is no longer current.
+    """
+    engine = registry.engine(table.location)
+    state = snapshots.pending(registry, table.table_id, with_files=False)
+    document, superseded = flushing.next_document(registry, state)
+    rows = listed(document, engine.read)
+    unfit = [each for each in merged if not merging.fits(each, rows)]
+    if unfit:
+        merged[:] = [each for each in merged if each not in unfit]
+        engine.delete([row["manifest_path"] for each in unfit for row in each.rows])
+    if not merged:
+        return None
+    built = merging.replace(document, rows, merged, write=engine.write, prefix=intent.prefix, snapshot_id=snapshot_id)
+    made = flushing.write_metadata(registry, state, intent, built.document, superseded, built)
+
+    def check(connection: sa.Connection, _: datetime) -> None:
+        leases.check(connection, lease)
+
+    try:
+        snapshots.commit(registry, state.table, intent, made, TRIGGER, check)
+    except Conflict:
+        engine.delete([*built.written, made.metadata_location])
+        raise
+    return made

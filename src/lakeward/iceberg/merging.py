@@ -1,0 +1,226 @@
+"""Merging manifests: fewer and larger ones that hold the same files (specification, 'Snapshots', operation 'replace').
+
+Manifests are merged by tiers of size: only those of about one size, once there are many of them. So an entry is written
+anew once a tier, and not at every merge, however many snapshots follow; and a manifest list stays about as long as tiers
+times the count that makes a merge. Every entry keeps its snapshot, sequence numbers and first row id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from lakeward.errors import InvalidSetting
+from lakeward.iceberg import entries, manifests, metadata, values
+from lakeward.iceberg.commit import Built, Read, Write
+from lakeward.iceberg.manifests import EXISTING, Layout, Manifest, Record, Written
+from lakeward.model.tables import Document
+
+TARGET_PROPERTY = "commit.manifest.target-size-bytes"
+COUNT_PROPERTY = "commit.manifest.min-count-to-merge"
+ENABLED_PROPERTY = "commit.manifest-merge.enabled"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """When manifests are merged. `target`: bytes of a manifest that is large enough; `count`: how many of a tier are many."""
+
+    is_enabled: bool = True
+    target: int = 8 << 20
+    count: int = 100
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """New manifests, written, and what they stand for: (path, first_row_id) of the manifests merged into them."""
+
+    of: frozenset[tuple[str, int | None]]
+    rows: list[Record]
+    entries: int
+
+
+def rule_of(properties: Mapping[str, str]) -> Rule:
+    """What a table's properties say, under Iceberg's names. Raises InvalidSetting: a value is none of its kind."""
+    rule = Rule()
+    enabled = properties.get(ENABLED_PROPERTY, "true").lower()
+    if enabled not in ("true", "false"):
+        raise InvalidSetting(f"table property {ENABLED_PROPERTY!r} is {enabled!r}; it is true or false")
+    return Rule(
+        enabled == "true",
+        _number(properties, TARGET_PROPERTY, rule.target, 1),
+        _number(properties, COUNT_PROPERTY, rule.count, 2),
+    )
+
+
+def _number(properties: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = properties.get(name, str(default))
+    if not text.isascii() or not text.isdecimal() or not least <= int(text) < 2**63:
+        raise InvalidSetting(f"table property {name!r} is {text!r}; it is a whole number, {least} or more")
+    return int(text)
+
+
+# Which -----------------------------------------------------------------------------------------------------------------
+def plan(rows: Sequence[Record], rule: Rule) -> list[list[Record]]:
+    """The manifests of a list that are to become one each: of one content and spec, one tier, and near in age."""
+    if not rule.is_enabled:
+        return []
+    tiers: dict[tuple[int, int, int], list[Record]] = defaultdict(list)
+    for row in rows:
+        if row["manifest_length"] <= rule.target // 2 and row["added_files_count"] + row["existing_files_count"] > 0:
+            tiers[row["content"], row["partition_spec_id"], tier(row["manifest_length"], rule)].append(row)
+    full = (members for members in tiers.values() if len(members) >= rule.count)
+    return [group for members in full for group in _packed(members, rule.target) if len(group) > 1]
+
+
+def tier(length: int, rule: Rule) -> int:
+    """0 for manifests of at most the target's size, 1 for those `count` times smaller, and so on."""
+    return int(math.log(max(rule.target / max(length, 1), 1)) / math.log(rule.count))
+
+
+def _packed(rows: Sequence[Record], target: int) -> list[list[Record]]:
+    """In the order of their age, as many together as make up the target: files of one time tend to be asked for together."""
+    groups: list[list[Record]] = []
+    size = target + 1
+    for row in sorted(rows, key=lambda r: (r["min_sequence_number"], r["sequence_number"], r["manifest_path"])):
+        if size + row["manifest_length"] > target:
+            groups.append([])
+            size = 0
+        groups[-1].append(row)
+        size += row["manifest_length"]
+    return groups
+
+
+# The new manifests -----------------------------------------------------------------------------------------------------
+def merge(
+    document: Document, groups: Sequence[Sequence[Record]], *, read: Read, write: Write, prefix: str, snapshot_id: int
+) -> list[Merged]:
+    """Write each group as one manifest below `prefix`; as several if their partitions have types that no one can hold.
+
+    Raises:
+        StorageError: a manifest cannot be read; what `read` and `write` raise.
+    """
+    known = entries.Groups(document)
+    name = f"{prefix}{uuid4()}-m"
+    result: list[Merged] = []
+    number = 0
+    for group in groups:
+        made: dict[Any, Written] = {}
+        for row in group:
+            manifest = manifests.read_manifest(read(row["manifest_path"]), row)
+            layout = _layout(known, document["format-version"], row, manifest)
+            _add(made.setdefault(layout.encode, Written(layout, content=row["content"])), manifest)
+        rows = []
+        for written in made.values():
+            data = manifests.manifest_bytes(written)
+            location = f"{name}{number}.avro"
+            number += 1
+            write(location, data)
+            rows.append(manifests.manifest_file(written, location, len(data), snapshot_id, 0))
+        counted = sum(len(written.entries) for written in made.values())
+        result.append(Merged(frozenset((r["manifest_path"], r.get("first_row_id")) for r in group), rows, counted))
+    return result
+
+
+def _layout(known: entries.Groups, version: int, row: Record, manifest: Manifest) -> Layout:
+    """By the current schema, in which partitions may have wider types; as it was, where that lacks the column of one."""
+    try:
+        layout = known.of(row["partition_spec_id"]).layout
+    except ValueError:  # another writer took the spec out of the metadata
+        return manifests.layout_of(version, manifest)
+    had = {field.key: field.type for field in manifest.fields}
+    is_whole = had.keys() == {field.key for field in layout.fields}
+    if is_whole and all(f.type != "unknown" or had[f.key] == "unknown" for f in layout.fields):
+        return layout
+    return manifests.layout_of(version, manifest)
+
+
+def _add(made: Written, manifest: Manifest) -> None:
+    had = {field.key: field.type for field in manifest.fields}
+    changed = [(f.key, had[f.key], f.type) for f in made.layout.fields if had[f.key] != f.type]
+    for entry in manifests.live(manifest.entries):
+        data_file = entry["data_file"]
+        partition = data_file["partition"]
+        for key, old, new in changed:
+            partition[key] = values.to_avro(new, values.from_avro(old, partition[key]))
+        sequence, file_sequence = entry["sequence_number"], entry["file_sequence_number"]
+        encoded = manifests.encode_entry(
+            made.layout, EXISTING, data_file, entry["snapshot_id"], sequence, file_sequence
+        )
+        made.add(EXISTING, data_file, encoded, sequence)
+
+
+# The snapshot ----------------------------------------------------------------------------------------------------------
+def fits(merged: Merged, rows: Sequence[Record]) -> bool:
+    """Whether a manifest list still has all that was merged: only then may the new manifests stand in their place."""
+    return merged.of <= {(row["manifest_path"], row.get("first_row_id")) for row in rows}
+
+
+def replace(
+    document: Document,
+    listed: Sequence[Record],
+    merged: Sequence[Merged],
+    *,
+    write: Write,
+    prefix: str,
+    snapshot_id: int,
+) -> Built:
+    """A snapshot of the same files that lists merged manifests in place of theirs. It has its parent's time: its rows are
+    those of then.
+
+    `listed`: the manifest list of the document's current snapshot; all of `merged` fits it.
+    """
+    parent = metadata.current_snapshot(document)
+    assert parent is not None and all(fits(each, listed) for each in merged)
+    gone = {path for each in merged for path, _ in each.of}
+    kept = [row for row in listed if row["manifest_path"] not in gone]
+    sequence = document["last-sequence-number"] + 1
+    new = [{**row, "sequence_number": sequence} for each in merged for row in each.rows]
+    summary = {
+        "operation": "replace",
+        "manifests-created": str(len(new)),
+        "manifests-kept": str(len(kept)),
+        "manifests-replaced": str(len(gone)),
+        "entries-processed": str(sum(each.entries for each in merged)),
+        **{key: value for key, value in parent.get("summary", {}).items() if key.startswith("total-")},
+    }
+    snapshot = _snapshot(document, parent, [*new, *kept], snapshot_id, summary, write, prefix)
+    return Built(
+        document=metadata.with_snapshot(document, snapshot),
+        snapshot=snapshot,
+        written=[snapshot["manifest-list"]],
+        superseded=sorted(gone),
+        rejected=[],
+        first_row_ids={},
+        seconds={},
+    )
+
+
+def _snapshot(
+    document: Document,
+    parent: Document,
+    rows: list[Record],
+    snapshot_id: int,
+    summary: Mapping[str, str],
+    write: Write,
+    prefix: str,
+) -> Document:
+    version, sequence = document["format-version"], document["last-sequence-number"] + 1
+    first_row_id = document.get("next-row-id", 0) if version >= 3 else None
+    snapshot: Document = {
+        "snapshot-id": snapshot_id,
+        "sequence-number": sequence,
+        "parent-snapshot-id": parent["snapshot-id"],
+        "timestamp-ms": metadata.snapshot_time(document, parent["timestamp-ms"]),
+        "summary": dict(summary),
+        "schema-id": document["current-schema-id"],
+    }
+    if first_row_id is not None:
+        snapshot["first-row-id"] = first_row_id
+        snapshot["added-rows"] = manifests.assign_row_ids(rows, first_row_id) - first_row_id
+    data = manifests.manifest_list_bytes(version, rows, snapshot_id, parent["snapshot-id"], sequence, first_row_id)
+    snapshot["manifest-list"] = f"{prefix}snap-{snapshot_id}-{uuid4()}.avro"
+    write(snapshot["manifest-list"], data)
+    return snapshot
