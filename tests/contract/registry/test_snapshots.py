@@ -125,7 +125,7 @@ def test_a_caller_that_waited_is_served_the_winners_metadata_though_more_is_pend
     lake.append(NAME, ROWS)
     waiting = threading.Event()
     served: list[flushing.FlushResult] = []
-    lock = flushing._lock_of(lake.registry, table.table_id)
+    lock = flushing.lock_of(lake.registry, table.table_id)
 
     def query() -> None:
         waiting.set()
