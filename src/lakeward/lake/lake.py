@@ -22,7 +22,7 @@ from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
 from lakeward.model.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
-from lakeward.pipeline import scan
+from lakeward.pipeline import compaction, compaction_plan, scan
 from lakeward.registry import (
     Registry,
     evolution,
@@ -393,6 +393,19 @@ class Lake:
     def retire_set_aside(self, name: TableName) -> int:
         """Send the files that could not become part of a snapshot to quarantine; how many were."""
         return retirement.retire_set_aside(self.registry, self.table(name))
+
+    def plan_compaction(self, name: TableName) -> compaction_plan.Plan:
+        """What `compact` would merge, and what it would leave, with the reasons. Only the registry is read."""
+        return compaction_plan.plan(self.registry, self.table(name))
+
+    def compact(self, name: TableName, spark: SparkSession | None = None) -> compaction.Compacted:
+        """Merge a table's small files into larger ones, and make Parquet of JSON lines. Appends go on meanwhile.
+
+        Raises:
+            TableNotFound, InvalidName, InvalidSetting, SparkMissing, JavaMissing.
+            LeaseHeld: somebody else is compacting the table.
+        """
+        return compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
 
     def recover(self) -> recovery.RecoveryResult:
         """Clear what dead writers left: their leases have run out. Living writers are left alone."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import pyarrow.parquet as pq
@@ -22,7 +22,6 @@ from lakeward.errors import (
     FileRefused,
     InvalidInput,
     InvalidSetting,
-    SparkConnectUnsupported,
     SparkMissing,
     StorageError,
     TableNotFound,
@@ -31,6 +30,7 @@ from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
 from lakeward.pipeline.spark_columns import matched_columns
+from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
@@ -66,54 +66,52 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         FileRefused: null_in_required, found while writing.
         TableNotFound: the table is gone, or another has its name by now.
     """
-    spark = dataframe.sparkSession
-    java = _gateway(spark)
+    loaded = load(dataframe.sparkSession, target, catalog)
+    name = str(target.of_table.identifier)
+    columns = matched_columns(
+        dataframe.schema,
+        _spark_schema(loaded.java, loaded.table, name),
+        name,
+        _partition_sources(loaded.schema, loaded.spec),
+    )
+    return write_rows(loaded, dataframe if columns is None else dataframe.selectExpr(*columns), target, catalog)
+
+
+class Loaded(NamedTuple):
+    """A table as the session's catalog has it, and the JVM that holds it (both Any: py4j has no types)."""
+
+    java: Any
+    table: Any
+    schema: Document
+    spec: Document
+
+
+def load(spark: SparkSession, target: WriteTarget, catalog: str) -> Loaded:
+    """The table to write to. What is pending is left so. Raises what `write_spark` says of the session and the table."""
+    java = gateway(spark)
     _check_catalog(spark, catalog)
     table = _load(java, spark, target, catalog)
-    name = str(target.of_table.identifier)
-    spec = cast(Document, msgspec.json.decode(_static(java, "PartitionSpecParser.toJson")(table.spec())))
-    schema = cast(Document, msgspec.json.decode(_static(java, "SchemaParser.toJson")(table.schema())))
-    columns = matched_columns(
-        dataframe.schema, _spark_schema(java, table, name), name, _partition_sources(schema, spec)
-    )
-    rows = dataframe if columns is None else dataframe.selectExpr(*columns)
+    spec = cast(Document, msgspec.json.decode(static(java, "PartitionSpecParser.toJson")(table.spec())))
+    schema = cast(Document, msgspec.json.decode(static(java, "SchemaParser.toJson")(table.schema())))
+    return Loaded(java, table, schema, spec)
+
+
+def write_rows(
+    loaded: Loaded, rows: DataFrame, target: WriteTarget, catalog: str, options: Mapping[str, str] | None = None
+) -> list[DataFile]:
+    """Write rows that have the table's columns; durable, and not committed.
+
+    `options`: Iceberg's write options for this write, over the table's own.
+    """
+    java, table, schema, spec = loaded
     staged = _with_properties(java, table, _properties(target, schema, spec))
-    written = _write_staged(java, rows, staged, target, catalog)
+    written = _write_staged(java, rows, staged, target, catalog, options or {})
     files = [_data_file(content, schema, spec, target) for content in written]
     target.engine.sync([file.path for file in files], below=target.of_table.location)
     return _completed(files, target.engine)
 
 
 # The session and the table ------------------------------------------------------------------------------------------------
-
-
-def _gateway(spark: SparkSession) -> Any:
-    """py4j's client of the session's JVM. Any: py4j has no types."""
-    java = getattr(spark, "_jvm", None)
-    if java is None:
-        raise SparkConnectUnsupported(
-            "this Spark session runs in another process (Spark Connect), where files cannot be staged without a commit; "
-            "append from a classic session such as lake.spark(), or give the rows as an Arrow table: df.toArrow()"
-        )
-    return java._gateway_client
-
-
-def _static(java: Any, name: str) -> Any:
-    """A static method of Iceberg's, by its full name below org.apache.iceberg: one exchange with the JVM a call.
-
-    Going by attributes costs an exchange for each package, and misses SparkTableCache.get: it is a static method and an
-    instance method, py4j keeps one of the two by chance, and finds no static one in most JVMs.
-    """
-    from py4j.java_gateway import JavaMember
-
-    class_name, _, method = name.rpartition(".")
-    return JavaMember(method, None, f"z:org.apache.iceberg.{class_name}", java)
-
-
-def _new(java: Any, class_name: str, *arguments: Any) -> Any:
-    from py4j.java_gateway import JavaClass
-
-    return JavaClass(class_name, java)(*arguments)
 
 
 def _check_catalog(spark: SparkSession, catalog: str) -> None:
@@ -132,14 +130,14 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
 
     identifier = target.of_table.identifier
     name = ingest_catalog(catalog)
-    quoted = ".".join(_quoted(part) for part in (name, *identifier.namespace, identifier.name))
+    full_name = ".".join(quoted(part) for part in (name, *identifier.namespace, identifier.name))
     try:
-        with _active(java, spark):
+        with active(java, spark):
             # First the catalog alone: Spark takes the name of one that cannot be loaded for a namespace.
             spark._jsparkSession.sessionState().catalogManager().catalog(name)
-            table = _static(java, "spark.Spark3Util.loadIcebergTable")(spark._jsparkSession, quoted)
+            table = static(java, "spark.Spark3Util.loadIcebergTable")(spark._jsparkSession, full_name)
     except (Py4JError, PySparkException) as error:
-        text = _java_message(error)
+        text = java_message(error)
         if "Cannot find catalog plugin class" in text or "does not exist in the JVM" in text:
             raise SparkMissing(
                 "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the "
@@ -156,27 +154,6 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
     return table
 
 
-@contextmanager
-def _active(java: Any, spark: SparkSession) -> Iterator[None]:
-    """Make the session the JVM thread's active one: a catalog takes its options from there when it is first used, whichever
-    session asks for it.
-    """
-    from py4j.java_gateway import JavaMember
-
-    def sessions(method: str) -> Any:
-        return JavaMember(method, None, "z:org.apache.spark.sql.classic.SparkSession", java)
-
-    before = sessions("getActiveSession")()
-    sessions("setActiveSession")(spark._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions("setActiveSession")(before.get())
-        else:
-            sessions("clearActiveSession")()
-
-
 def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
     return TableNotFound(
         f"table {target.of_table.identifier} ({target.of_table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
@@ -184,7 +161,7 @@ def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
     )
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -198,11 +175,11 @@ def _spark_schema(java: Any, table: Any, name: str) -> Any:
     from pyspark.sql.types import StructType
 
     try:
-        text = _static(java, "spark.SparkSchemaUtil.convert")(table.schema()).json()
+        text = static(java, "spark.SparkSchemaUtil.convert")(table.schema()).json()
     except Py4JJavaError as error:
         raise FileRefused(
             "wrong_type",
-            f"{name} has a column of a type that Spark cannot write ({_java_message(error)}); "
+            f"{name} has a column of a type that Spark cannot write ({java_message(error)}); "
             "append an Arrow table instead",
         ) from error
     return StructType.fromJson(msgspec.json.decode(text))
@@ -258,36 +235,39 @@ def _has_harmless_folders(schema: Document, spec: Document) -> bool:
 def _with_properties(java: Any, table: Any, properties: dict[str, str]) -> Any:
     """The table with other properties, in memory only."""
     current = table.operations().current()
-    merged = _new(java, "java.util.HashMap", current.properties())
+    merged = new(java, "java.util.HashMap", current.properties())
     for key in ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path"):
         merged.remove(key)
     for key, value in properties.items():
         merged.put(key, value)
-    return _new(
+    return new(
         java, "org.apache.iceberg.BaseTable", table.operations().temp(current.replaceProperties(merged)), table.name()
     )
 
 
-def _write_staged(java: Any, rows: DataFrame, staged: Any, target: WriteTarget, catalog: str) -> list[Document]:
+def _write_staged(
+    java: Any, rows: DataFrame, staged: Any, target: WriteTarget, catalog: str, options: Mapping[str, str]
+) -> list[Document]:
     """Write, and give the finished files as Iceberg's JSON of content files (Iceberg specification, appendix C)."""
     group = str(uuid.uuid4())
-    cache = _static(java, "spark.SparkTableCache.get")()
-    coordinator = _static(java, "spark.FileRewriteCoordinator.get")()
+    cache = static(java, "spark.SparkTableCache.get")()
+    coordinator = static(java, "spark.FileRewriteCoordinator.get")()
     codec = _CODECS.get(target.codec, target.codec)
     cache.add(group, staged)
     try:
-        writer = rows.writeTo(f"{_quoted(stage_catalog(catalog))}.{_quoted(group)}")
+        writer = rows.writeTo(f"{quoted(stage_catalog(catalog))}.{quoted(group)}")
         writer = writer.option("write-format", "parquet").option("compression-codec", codec)
         writer = writer.option("target-file-size-bytes", str(target.file_size))
         # Without fanout each task would sort its rows by partition first.
         fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
+        writer = writer.option("fanout-enabled", fanout).options(**options)
         with _mapped_errors(str(target.of_table.identifier)):
             try:
-                writer.option("fanout-enabled", fanout).append()
+                writer.append()
             except BaseException:
                 target.outlived.set()  # tasks that are told to stop may write a little longer
                 raise
-        to_json, spec = _static(java, "ContentFileParser.toJson"), staged.spec()
+        to_json, spec = static(java, "ContentFileParser.toJson"), staged.spec()
         # An array: the end of a Java iterator is an exception, which pyspark takes long to translate.
         return [msgspec.json.decode(to_json(file, spec)) for file in coordinator.fetchNewFiles(staged, group).toArray()]
     finally:
@@ -303,28 +283,17 @@ def _mapped_errors(table: str) -> Iterator[None]:
     try:
         yield
     except AnalysisException as error:
-        raise InvalidInput(f"the DataFrame cannot be written to {table}: {_first_line(str(error))}") from error
+        raise InvalidInput(f"the DataFrame cannot be written to {table}: {first_line(str(error))}") from error
     except PySparkException as error:
         text = str(error)
         if "NOT_NULL_ASSERT_VIOLATION" in text:
             # What follows is the field's path, a part on a line of its own.
-            column = _first_line(text.partition("non-nullable field:")[2])
+            column = first_line(text.partition("non-nullable field:")[2])
             raise FileRefused(
                 "null_in_required",
                 f"column {column!r} of {table} is required and null in some row; fill or filter such rows",
             ) from error
         raise
-
-
-def _java_message(error: Exception) -> str:
-    """The first line of what a Java exception says; pyspark wraps some of them and leaves others as py4j has them."""
-    raised = getattr(error, "java_exception", None)
-    return _first_line(str(error) if raised is None else raised.toString())
-
-
-def _first_line(text: Any) -> str:
-    lines = str(text).strip().splitlines()
-    return lines[0] if lines else ""
 
 
 # The files ----------------------------------------------------------------------------------------------------------------

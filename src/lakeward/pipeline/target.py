@@ -79,12 +79,12 @@ class WriteTarget:
 
     @property
     def compression_level(self) -> int | None:
-        return _number(self.metadata.properties, LEVEL_PROPERTY)
+        return number_property(self.metadata.properties, LEVEL_PROPERTY)
 
     @property
     def file_size(self) -> int:
         """Bytes at which a file is closed and the next one begun; a file may pass it by one row group."""
-        return _number(self.metadata.properties, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
+        return number_property(self.metadata.properties, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
 
     def next_location(self, extension: str) -> str:
         """The location of the write's next file."""
@@ -115,7 +115,7 @@ def parquet_codec(compression: str) -> str:
         ) from None
 
 
-def _number(properties: dict[str, str], name: str) -> int | None:
+def number_property(properties: dict[str, str], name: str) -> int | None:
     if name not in properties:
         return None
     text = properties[name]

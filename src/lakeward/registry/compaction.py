@@ -99,6 +99,12 @@ def _candidates(
     )
 
 
+def are_live(registry: Registry, table: Table, old: Sequence[RegisteredFile]) -> bool:
+    """Whether all of these files are still part of the table."""
+    with registry.database.read() as connection:
+        return len(files.by_ids(connection, table.table_id, [file.file_id for file in old])) == len(old)
+
+
 # The swap -----------------------------------------------------------------------------------------------------------------
 def swap(
     registry: Registry,

@@ -1,0 +1,163 @@
+"""Compaction: small files of a table become larger ones, sorted as the table says, and JSON lines become Parquet.
+
+A job writes under an intent like any write, holds nothing, and swaps its files in one short transaction. If a file that it has
+read has left meanwhile, ingest was quicker: the job's files are given up, and the next plan tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import structlog
+
+from lakeward.iceberg.listing import write_listing
+from lakeward.model.files import DataFile, Intent
+from lakeward.model.tables import Table
+from lakeward.pipeline import scan
+from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.pipeline.compaction_plan import Job, Plan, plan
+from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
+from lakeward.registry import Registry, compaction, intents, leases, tables
+from lakeward.registry.compaction import Conflict, PartitionId
+from lakeward.registry.leases import Lease
+from lakeward.registry.settling import is_settled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger()
+
+LEASE_SECONDS = 30.0
+
+Sessions: TypeAlias = "Callable[[], SparkSession]"  # asked for the first job that needs Spark
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs have done. Sizes in bytes; a job that lost to ingest is counted in `conflicts` alone."""
+
+    jobs: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+
+
+def total(parts: Iterable[Compacted]) -> Compacted:
+    found = list(parts)
+    names = Compacted.__struct_fields__
+    return Compacted(**{name: sum(getattr(each, name) for each in found) for name in names})
+
+
+def compact_table(
+    registry: Registry,
+    table: Table,
+    session: Sessions,
+    partitions: Collection[PartitionId] | None = None,
+    *,
+    may_run: Callable[[Job], bool] = lambda _: True,
+    on_job: Callable[[Job, Compacted], object] = lambda *_: None,
+) -> Compacted:
+    """Do what `plan` finds in a table, job by job.
+
+    Args:
+        session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
+        may_run: asked before each job; what it refuses is left.
+        on_job: told of each job that is over.
+
+    Raises:
+        LeaseHeld: somebody else is compacting the table.
+        What `run_job` raises; jobs before are done.
+    """
+    done: list[Compacted] = []
+    with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease:
+        found = plan(registry, table, partitions)
+        for job in found.jobs:
+            if not may_run(job):
+                continue
+            result = run_job(registry, found, job, session, lease=lease)
+            done.append(result)
+            on_job(job, result)
+    return total(done)
+
+
+def lease_name(table: Table) -> str:
+    return f"compact:{table.table_uuid}"
+
+
+def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, lease: Lease | None = None) -> Compacted:
+    """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
+
+    Raises:
+        DataLoss: the new files have other rows than the old ones.
+        LeaseLost: another compactor has taken over.
+        TableNotFound, StorageError, RegistryUnavailable, and what Spark raises.
+    """
+    started = time.perf_counter()
+    table = planned.table
+    intent = intents.open_intent(registry, table)
+    target = _target(registry, planned, intent)
+    try:
+        made = _arrow(registry, target, job) if job.state == "landing" else _spark(registry, target, job, session())
+        compaction.swap(registry, table, intent, job.files, made, lease=lease)
+    except BaseException as error:
+        if not is_settled(error):
+            raise
+        intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+        if isinstance(error, Conflict) or (isinstance(error, Exception) and _has_left(registry, table, job)):
+            log.info(
+                "compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(error)[:200]
+            )
+            return Compacted(conflicts=1, seconds=time.perf_counter() - started)
+        raise
+    return Compacted(
+        jobs=1,
+        files_before=len(job.files),
+        files_after=len(made),
+        bytes_before=job.bytes,
+        bytes_after=sum(file.size for file in made),
+        rows=sum(file.row_count for file in made),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _target(registry: Registry, planned: Plan, intent: Intent) -> WriteTarget:
+    properties = {**planned.metadata.properties, FILE_SIZE_PROPERTY: str(planned.rules.target)}
+    metadata = msgspec.structs.replace(planned.metadata, properties=properties)
+    engine = registry.engine(planned.table.location, planned.metadata.engine_config)
+    return WriteTarget(planned.table, metadata, intent, engine)
+
+
+def _has_left(registry: Registry, table: Table, job: Job) -> bool:
+    """Whether an error may be due to a file that has left the table and was deleted while it was read."""
+    return not compaction.are_live(registry, table, job.files)
+
+
+def _spark(registry: Registry, target: WriteTarget, job: Job, spark: SparkSession) -> list[DataFile]:
+    from lakeward.pipeline.spark_rewrite import rewrite_spark
+
+    prefix = target.intent.prefix + "read/"
+    listing = write_listing(
+        target.of_table,
+        tables.versions(registry, target.of_table),
+        job.files,
+        write=target.engine.write,
+        prefix=prefix,
+        now_ms=int(time.time() * 1000),
+    )
+    # Groups that share a job have one file each.
+    expected = job.expected if len(job.groups) == 1 else 1
+    made = rewrite_spark(target, spark, registry.settings.catalog, listing, size=job.bytes, expected=expected)
+    target.engine.delete_prefix(prefix)
+    return made
+
+
+def _arrow(registry: Registry, target: WriteTarget, job: Job) -> list[DataFile]:
+    """JSON lines as Parquet, here: the reader that knows them is Lakeward's own."""
+    reading = scan.prepare(tables.versions(registry, target.of_table))
+    return write_arrow(target, scan.scan_files(reading, job.files, lambda _: {}, target.engine))
