@@ -13,7 +13,7 @@ from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_properties
+from lakeward.registry.properties import check_properties
 from lakeward.registry.tables import find_locked, metadata_in
 from lakeward.store import dialect, stats, tables
 

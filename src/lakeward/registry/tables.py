@@ -14,7 +14,8 @@ from lakeward.model.names import NamespaceName, TableIdentifier, TableName, pars
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets, check_properties
+from lakeward.registry.properties import check_properties
+from lakeward.registry.secrets import check_no_secrets
 from lakeward.storage.engine import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.store import dialect, intents, retired, snapshots, tables

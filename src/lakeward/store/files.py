@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,6 +44,12 @@ def pending(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:
     """Files that wait for their first snapshot, by file_id. JSON landing files are no part of a snapshot."""
     query = _SELECT.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)
     return records(RegisteredFile, connection.execute(query))
+
+
+def pending_sizes(connection: sa.Connection, table_id: int) -> list[sa.Row[int, int, int, datetime]]:
+    """(file_id, file_size, row_count, registered_at) of the files that `pending` gives."""
+    query = sa.select(_c.file_id, _c.file_size, _c.row_count, _c.registered_at)
+    return list(connection.execute(query.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)))
 
 
 _HAS_PENDING = sa.select(_c.file_id).where(_c.table_id == sa.bindparam("table_id"), PENDING).limit(1)

@@ -132,6 +132,18 @@ def metadata_versions(connection: sa.Connection, table_id: int, after: int = 0) 
     return records(TableMetadata, connection.execute(query.order_by(table_metadata.c.metadata_version)))
 
 
+def current_properties(
+    connection: sa.Connection, after: int, limit: int
+) -> list[sa.Row[int, str, int, dict[str, str]]]:
+    """(table_id, location, version, properties) of tables that are not dropped, by id, those after `after`."""
+    m = table_metadata.c
+    # Looked up row by row: a join may be made by reading all versions of all tables.
+    properties = sa.select(m.properties).where(m.table_id == _c.table_id, m.metadata_version == _c.version)
+    query = sa.select(_c.table_id, _c.location, _c.version, properties.scalar_subquery().label("properties"))
+    query = query.where(_c.table_id > after, _c.dropped_at.is_(None)).order_by(_c.table_id).limit(limit)
+    return list(connection.execute(query))
+
+
 def insert_metadata(connection: sa.Connection, version: TableMetadata) -> None:
     connection.execute(
         table_metadata.insert(), {name: getattr(version, name) for name in TableMetadata.__struct_fields__}

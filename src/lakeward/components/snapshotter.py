@@ -1,0 +1,368 @@
+"""The snapshotter: decides when what is pending becomes a snapshot, and lets old snapshots go.
+
+It counts what waits in each table that has rules, by the events of the feed alone, and works in threads of its own. What it
+counts is only a reason to look: a flush commits what the registry says, so a count that is off for a moment costs a look.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+import structlog
+
+from lakeward.components import expiry
+from lakeward.components.flushing import flush
+from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, TableNotFound
+from lakeward.iceberg.expiry import MAX_SNAPSHOT_AGE
+from lakeward.model.events import (
+    TABLE_FILES,
+    TABLE_METADATA,
+    TABLE_SNAPSHOTS,
+    Event,
+    TableFile,
+    TableMetadata,
+    TableSnapshot,
+    WatchedTable,
+)
+from lakeward.model.snapshot_rules import SnapshotRules, rules_of
+from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
+from lakeward.registry.waiting import Waiting
+
+log = structlog.get_logger()
+
+Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
+
+LOOK_AGAIN_SECONDS = 1.0  # at most so often a table's removals are read again
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a failure, before the next try
+IDLE_SECONDS = 60.0
+
+
+class SnapshotterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`default`: the rules of tables that have none of their own; none: a snapshot only for a query, or by hand.
+
+    Raises InvalidSetting: a value that makes no sense.
+    """
+
+    default: SnapshotRules = SnapshotRules()
+    threads: int = 2  # tables that are flushed at once
+    expire_seconds: float = 3_600.0  # between two expiries of a table that says how old its snapshots get
+
+    def __post_init__(self) -> None:
+        if self.threads < 1 or not self.expire_seconds > 0:
+            raise InvalidSetting(
+                f"threads={self.threads} and expire_seconds={self.expire_seconds} of the snapshotter must be greater than 0"
+            )
+
+
+class _Table(msgspec.Struct):
+    """What is known of a table that has rules, or whose snapshots expire by themselves."""
+
+    table_id: int
+    version: int  # of the metadata that the rules are from
+    rules: SnapshotRules
+    expires: bool
+    coming: dict[int, Waiting] = {}
+    leaving: dict[str, Waiting] = {}
+    size: int = 0
+    rows: int = 0
+    oldest: datetime | None = None
+    is_oldest_known: bool = True
+    look_again: bool = False
+    looked_at: float = 0.0
+    expire_at: float = 0.0
+    not_before: float = 0.0
+    failures: int = 0
+    is_busy: bool = False
+    events: int = 0  # that have changed what waits
+
+    def set_all(self, found: waiting.AllWaiting) -> None:
+        self._set(dict(found.coming), dict(found.leaving))
+        self.look_again = False
+
+    def merge(self, found: waiting.AllWaiting, before: Collection[int]) -> None:
+        """Take what was read while events came: what waited `before` it and was not found has been committed."""
+        committed = set(before) - found.coming.keys()
+        self._set({i: each for i, each in self.coming.items() if i not in committed}, dict(found.leaving))
+        self.look_again = True
+
+    def _set(self, coming: dict[int, Waiting], leaving: dict[str, Waiting]) -> None:
+        self.coming, self.leaving = coming, leaving
+        everything = [*coming.values(), *leaving.values()]
+        self.size, self.rows = sum(each.size for each in everything), sum(each.rows for each in everything)
+        self.is_oldest_known = False
+
+    def add(self, file_id: int, file: Waiting) -> None:
+        self.drop(file_id)
+        self.coming[file_id] = file
+        self.size += file.size
+        self.rows += file.rows
+        if self.is_oldest_known:
+            self.oldest = file.since if self.oldest is None else min(self.oldest, file.since)
+
+    def drop(self, file_id: int) -> None:
+        gone = self.coming.pop(file_id, None)
+        if gone is not None:
+            self.size -= gone.size
+            self.rows -= gone.rows
+            self.is_oldest_known = False
+
+    def since(self) -> datetime | None:
+        """When the oldest of what waits was registered."""
+        if not self.is_oldest_known:
+            every = [*self.coming.values(), *self.leaving.values()]
+            self.oldest = min((each.since for each in every), default=None)
+            self.is_oldest_known = True
+        return self.oldest
+
+    @property
+    def is_full(self) -> bool:
+        return self.rules.is_reached_by(len(self.coming) + len(self.leaving), self.size, self.rows)
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What waits in a table, as the snapshotter has counted it."""
+
+    files: int
+    bytes: int
+    rows: int
+    rules: SnapshotRules
+
+
+class Snapshotter:
+    """A component of Astha. `start` its threads once it is registered; `on_refresh` takes the state from the registry."""
+
+    name = "snapshotter"
+    version = "1"
+
+    def __init__(self, lake: Registry | HasRegistry, config: SnapshotterConfig | None = None) -> None:
+        self._registry = registry_of(lake)
+        self._config = config or SnapshotterConfig()
+        self._tables: dict[int, _Table] = {}
+        self._clock_ahead = 0.0  # seconds by which the registry's clock is ahead of this machine's
+        self._changed = threading.Condition()  # guards all of the above
+        self._threads: list[threading.Thread] = []
+        self._is_stopping = False
+
+    # What Astha calls -------------------------------------------------------------------------------------------------
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        return (TABLE_METADATA, TABLE_FILES, TABLE_SNAPSHOTS)
+
+    def on_event(self, event: Event[Record]) -> None:
+        if isinstance(event.data, TableFile):
+            self._on_file(event.operation, event.data)
+        elif isinstance(event.data, TableMetadata):
+            self._on_metadata(event.operation, event.data)
+        elif event.operation == "INSERT":
+            self._look_again(event.table_id, only_removals=True)
+
+    def on_health(self) -> bool:
+        """Whether its threads live; a snapshotter that was not started only counts."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def on_refresh(self) -> None:
+        """Raises RegistryUnavailable."""
+        with self._changed:
+            here = time.time()
+            self._clock_ahead = waiting.now(self._registry).timestamp() - here
+            before, self._tables = self._tables, {}
+            for each in waiting.table_properties(self._registry):
+                self._track(each.table_id, each.version, each.properties, before.get(each.table_id))
+            self._changed.notify_all()
+
+    # Its own ----------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start making snapshots. Without Astha, call `on_refresh` first."""
+        self._is_stopping = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"lakeward-snapshotter-{number}", daemon=True)
+            for number in range(self._config.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish what is in hand."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def counts(self) -> dict[int, Counts]:
+        """By table_id, what waits in the tables that have rules."""
+        with self._changed:
+            return {
+                i: Counts(len(t.coming) + len(t.leaving), t.size, t.rows, t.rules)
+                for i, t in self._tables.items()
+                if t.rules
+            }
+
+    # Events -----------------------------------------------------------------------------------------------------------
+    def _on_file(self, operation: str, file: TableFile) -> None:
+        if file.file_type == "json":
+            return
+        with self._changed:
+            table = self._tables.get(file.table_id)
+            if table is None or not table.rules:
+                return
+            table.events += 1
+            was_empty = not (table.coming or table.leaving)
+            is_pending = file.snapshot_id is None and file.set_aside_reason is None
+            if operation != "DELETE" and is_pending:
+                table.add(file.file_id, Waiting(file.file_size, file.row_count, file.registered_at))
+            else:
+                table.drop(file.file_id)
+                # A file of the current snapshot left: the registry says whether that waits for a snapshot.
+                table.look_again |= operation == "DELETE" and file.snapshot_id is not None
+            if was_empty or table.look_again or table.is_full:
+                self._changed.notify_all()
+
+    def _on_metadata(self, operation: str, metadata: TableMetadata) -> None:
+        if operation == "DELETE":
+            return
+        with self._changed:
+            known = self._tables.get(metadata.table_id)
+            if known is not None and metadata.metadata_version < known.version:
+                return
+            if (
+                known is None
+                and not self._rules(metadata.table_id, metadata.properties)[0]
+                and (MAX_SNAPSHOT_AGE not in metadata.properties)
+            ):
+                return
+            if known is None and not waiting.is_here(self._registry, metadata.table_id):
+                return
+            self._track(metadata.table_id, metadata.metadata_version, metadata.properties, known)
+            self._changed.notify_all()
+
+    def _look_again(self, table_id: int, *, only_removals: bool) -> None:
+        with self._changed:
+            table = self._tables.get(table_id)
+            if table is not None and table.rules and (table.leaving or not only_removals):
+                table.look_again = True
+                self._changed.notify_all()
+
+    # State ------------------------------------------------------------------------------------------------------------
+    def _rules(self, table_id: int, properties: dict[str, str]) -> tuple[SnapshotRules, bool]:
+        try:
+            return rules_of(properties, self._config.default), True
+        except InvalidInput as error:  # set by another engine, or by SQL
+            log.warning("snapshot_rules_not_understood", table_id=table_id, error=str(error))
+            return self._config.default, False
+
+    def _track(self, table_id: int, version: int, properties: dict[str, str], before: _Table | None) -> None:
+        """Take a table's rules, and read what waits in it. The lock is held."""
+        rules, _ = self._rules(table_id, properties)
+        expires = MAX_SNAPSHOT_AGE in properties
+        if not rules and not expires:
+            self._tables.pop(table_id, None)
+            return
+        first = time.monotonic() + min(self._config.expire_seconds, IDLE_SECONDS)
+        table = _Table(table_id, version, rules, expires, expire_at=first)
+        if before is not None:
+            table.expire_at = before.expire_at if before.expires else first
+            table.is_busy, table.not_before, table.failures = before.is_busy, before.not_before, before.failures
+        if rules:
+            table.set_all(waiting.of_table(self._registry, table_id))
+        self._tables[table_id] = table
+
+    # Work -------------------------------------------------------------------------------------------------------------
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                table, what, wait = self._next()
+                while table is None:
+                    if self._is_stopping:
+                        return
+                    self._changed.wait(wait)
+                    table, what, wait = self._next()
+                table.is_busy = True
+            try:
+                self._do(table.table_id, what)
+            except TableNotFound:
+                with self._changed:
+                    self._tables.pop(table.table_id, None)
+            except LakewardError as error:
+                log.warning("snapshot_failed", table_id=table.table_id, work=what, error=str(error), code=error.code)
+                self._wait_longer(table.table_id)
+            except Exception:  # a fault of ours: this table waits, the others go on
+                log.exception("snapshot_failed", table_id=table.table_id, work=what)
+                self._wait_longer(table.table_id)
+            else:
+                with self._changed:
+                    if (now := self._tables.get(table.table_id)) is not None:
+                        now.failures, now.is_busy = 0, False
+            finally:
+                with self._changed:
+                    self._changed.notify_all()
+
+    def _next(self) -> tuple[_Table | None, str, float]:
+        """(a table that is due, what is to be done there, otherwise the seconds until one will be). The lock is held."""
+        if self._is_stopping:
+            return None, "", 0.0
+        now, registry_now = time.monotonic(), time.time() + self._clock_ahead
+        wait = IDLE_SECONDS
+        for table in self._tables.values():
+            if table.is_busy:
+                continue
+            found = self._due(table, now, registry_now)
+            what, seconds = min(found, key=lambda each: each[1], default=("", wait))
+            seconds = max(seconds, table.not_before - now)
+            if seconds <= 0:
+                return table, what, 0.0
+            wait = min(wait, seconds)
+        return None, "", wait
+
+    def _due(self, table: _Table, now: float, registry_now: float) -> list[tuple[str, float]]:
+        """What is to be done in a table, and in how many seconds."""
+        found: list[tuple[str, float]] = []
+        if table.is_full:
+            found.append(("size", 0.0))
+        if table.rules.seconds is not None and (since := table.since()) is not None:
+            found.append(("time", since.timestamp() + table.rules.seconds - registry_now))
+        if table.look_again:
+            found.append(("look", table.looked_at + LOOK_AGAIN_SECONDS - now))
+        if table.expires:
+            found.append(("expire", table.expire_at - now))
+        return found
+
+    def _do(self, table_id: int, what: str) -> None:
+        if what == "expire":
+            expiry.expire(self._registry, tables.load_by_id(self._registry, table_id))
+        elif what != "look":
+            flush(self._registry, table_id, what)
+        if what == "expire":
+            with self._changed:
+                if (table := self._tables.get(table_id)) is not None:
+                    table.expire_at = time.monotonic() + self._config.expire_seconds
+        else:
+            self._look(table_id)
+
+    def _look(self, table_id: int) -> None:
+        """Count anew what waits in a table. Events go on meanwhile."""
+        with self._changed:
+            table = self._tables.get(table_id)
+            if table is None:
+                return
+            events, before = table.events, set(table.coming)
+        found = waiting.of_table(self._registry, table_id)
+        with self._changed:
+            table.looked_at = time.monotonic()
+            if table.events == events:
+                table.set_all(found)
+            else:
+                table.merge(found, before)
+
+    def _wait_longer(self, table_id: int) -> None:
+        with self._changed:
+            table = self._tables.get(table_id)
+            if table is not None:
+                seconds = min(FIRST_WAIT_SECONDS * 2**table.failures, LONGEST_WAIT_SECONDS)
+                table.failures = min(table.failures + 1, 16)
+                table.not_before, table.is_busy = time.monotonic() + seconds, False
