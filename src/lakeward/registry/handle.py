@@ -18,6 +18,7 @@ import structlog
 from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.model.tables import TableMetadata, Warehouse
+from lakeward.registry.write_front import WriteFront
 from lakeward.storage.engine import StorageEngine, engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
 from lakeward.store import dialect, intents, migrate, tables, warehouses
@@ -33,6 +34,7 @@ class Registry:
 
     def __init__(self, database: Database, settings: Settings, warehouse: Warehouse) -> None:
         self.database = database
+        self.front = WriteFront(database)
         self.settings = settings
         self.warehouse = warehouse
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 import structlog
@@ -29,8 +29,8 @@ def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write") -
         TopicNotFound: the topic has been deleted.
     """
     intent_id = str(uuid.uuid4())
-    with registry.database.transaction() as connection:
-        now = dialect.now(connection)
+
+    def work(connection: sa.Connection, now: datetime) -> Intent:
         _check_lives(connection, whose)
         intent = Intent(
             intent_id=intent_id,
@@ -42,6 +42,9 @@ def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write") -
             topic_id=whose.topic_id if isinstance(whose, Topic) else None,
         )
         intents.insert(connection, intent, now)
+        return intent
+
+    intent = registry.front.commit(work)
     registry.keep(intent_id)
     return intent
 

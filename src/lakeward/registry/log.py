@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -93,27 +94,35 @@ def _lock(connection: sa.Connection, write: _Write) -> dict[int, Partition]:
 
 
 def _register(registry: Registry, write: _Write) -> LogAppendResult:
+    def work(connection: sa.Connection, _now: datetime) -> LogAppendResult:
+        return _register_in(connection, write)
+
+    if write.also is not None or write.lease is not None:  # both may wait for what other writers hold
+        return registry.front.commit_alone(work)
+    return registry.front.commit(work, weight=len(write.files))
+
+
+def _register_in(connection: sa.Connection, write: _Write) -> LogAppendResult:
     topic = write.topic
-    with registry.database.transaction() as connection:
-        known = _lock(connection, write)
-        if write.producer is not None and (first := first_answer_in(connection, topic, write.producer)) is not None:
-            return first
-        if not intent_store.take(connection, write.intent.intent_id):
-            raise IntentLost(
-                f"the append {write.intent.intent_id} to {topic.name} took longer than its lease, and recovery has taken it; "
-                "nothing was registered: append again, or raise lease_seconds"
-            )
-        if write.lease is not None:
-            leases.check(connection, write.lease)
-        now = dialect.now(connection)
-        infos = _placed(connection, write, known)
-        segments.insert_in(connection, topic, infos, now, write.intent.intent_id)
-        result = _result(topic, infos)
-        if write.producer is not None:
-            producers.insert(connection, topic.topic_id, *write.producer, result, now)
-        if write.also is not None:
-            write.also(connection, now)
-        return result
+    known = _lock(connection, write)
+    if write.producer is not None and (first := first_answer_in(connection, topic, write.producer)) is not None:
+        return first
+    if not intent_store.take(connection, write.intent.intent_id):
+        raise IntentLost(
+            f"the append {write.intent.intent_id} to {topic.name} took longer than its lease, and recovery has taken it; "
+            "nothing was registered: append again, or raise lease_seconds"
+        )
+    if write.lease is not None:
+        leases.check(connection, write.lease)
+    now = dialect.now(connection)  # after the wait for the partitions
+    infos = _placed(connection, write, known)
+    segments.insert_in(connection, topic, infos, now, write.intent.intent_id)
+    result = _result(topic, infos)
+    if write.producer is not None:
+        producers.insert(connection, topic.topic_id, *write.producer, result, now)
+    if write.also is not None:
+        write.also(connection, now)
+    return result
 
 
 def _placed(connection: sa.Connection, write: _Write, known: Mapping[int, Partition]) -> list[SegmentInfo]:

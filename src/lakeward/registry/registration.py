@@ -82,27 +82,34 @@ class _Write(NamedTuple):
 
 
 def _register(registry: Registry, write: _Write) -> AppendResult:
+    def work(connection: sa.Connection, now: datetime) -> AppendResult:
+        return _register_in(connection, registry, write, now)
+
+    table_id, front = write.table.table_id, registry.front
+    if write.also is not None or write.lease is not None:  # both may wait for what another table's writers hold
+        return front.commit_alone(work, table_id=table_id)
+    return front.commit(work, table_id=table_id, weight=len(write.files))
+
+
+def _register_in(connection: sa.Connection, registry: Registry, write: _Write, now: datetime) -> AppendResult:
     table, batch = write.table, write.batch
-    with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
-        if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
-            return first
-        if not intent_store.take(connection, write.intent.intent_id):
-            _live_version(connection, table)  # a drop takes the table's open intents with it
-            raise IntentLost(
-                f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
-                "taken it; nothing was registered: write again, or raise lease_seconds"
-            )
-        if write.lease is not None:
-            leases.check(connection, write.lease)
-        now = dialect.now(connection)
-        result = _result(table, write.files)
-        if batch is not None:
-            _apply_batch(connection, table, batch, result, now)
-        if write.also is not None:
-            write.also(connection, now)
-        insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
-        return result
+    if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
+        return first
+    if not intent_store.take(connection, write.intent.intent_id):
+        _live_version(connection, table)  # a drop takes the table's open intents with it
+        raise IntentLost(
+            f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
+            "taken it; nothing was registered: write again, or raise lease_seconds"
+        )
+    if write.lease is not None:
+        leases.check(connection, write.lease)
+    result = _result(table, write.files)
+    if batch is not None:
+        _apply_batch(connection, table, batch, result, now)
+    if write.also is not None:
+        write.also(connection, now)
+    insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
+    return result
 
 
 def _result(table: Table, files: Sequence[DataFile]) -> AppendResult:

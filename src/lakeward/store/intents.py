@@ -37,8 +37,11 @@ def take(connection: sa.Connection, intent_id: str) -> bool:
 
 
 def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime) -> int:
-    """Extend open intents; returns how many of them still are."""
-    change = pending_writes.update().where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
+    """Extend open intents; returns how many of them still are. Those that a registration holds just now are passed over:
+    it takes them, and may take several in another order than a wait here would.
+    """
+    ours = sa.select(_c.intent_id).where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
+    change = pending_writes.update().where(_c.intent_id.in_(ours.with_for_update(skip_locked=True)))
     return connection.execute(change.values(lease_until=until)).rowcount
 
 

@@ -1,0 +1,284 @@
+"""The write front: commits that many threads want at once go into one transaction.
+
+The first thread that comes to a line leads it. Once its transaction has begun (on SQLite: once it is its process's turn at
+the gate; on PostgreSQL: once the table's row is locked) it takes what has come meanwhile, hands the lead on, and runs all of
+it, each member under a savepoint. A thread that comes alone leads itself: no other thread, no savepoint, no wait.
+
+Whoever waits is answered after the commit only. What fails in a group, or with it, is run again alone by its own thread, so
+that its answer is the one it would have had without the group.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import DatabaseError, RegistryUnavailable
+from lakeward.store import dialect
+from lakeward.store.database import Database
+
+T = TypeVar("T")
+
+# What a commit does in the transaction, with the registry's time. It may be run again, by another thread.
+Work = Callable[[sa.Connection, datetime], T]
+
+MEMBERS = 64  # of one group: other processes wait while it runs
+WEIGHT = 256  # files of one group, unless a single member has more
+ROOM = 1_024  # commits that wait or run at once; further threads wait outside
+
+
+class FrontStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the front has done since the registry was opened, and what waits in it now."""
+
+    commits: int = 0  # acknowledged, in groups and alone
+    groups: int = 0  # transactions that carried two commits or more
+    grouped: int = 0  # commits that went with a group
+    largest_group: int = 0
+    run_again: int = 0  # members that failed in a group, or with it, and were run again alone
+    failures: int = 0  # transactions that failed
+    failures_in_a_row: int = 0
+    waited_seconds: float = 0.0  # of all commits together, from the call until the work began
+    waiting: int = 0  # now
+    last_commit: datetime | None = None
+
+
+class _State(Enum):
+    WAITS = "waits"
+    LEADS = "leads"
+    COMMITTED = "committed"
+    ALONE = "alone"  # nothing of it was committed: run it again, alone
+    FAILED = "failed"
+
+
+class _Member(Generic[T]):
+    def __init__(self, work: Work[T], weight: int) -> None:
+        self.work = work
+        self.weight = weight
+        self.came = time.perf_counter()
+        self.state = _State.WAITS
+        self.result: T | None = None
+        self.error: Exception | None = None
+        self.latch: threading.Lock | None = None  # held while the member's thread is to wait
+
+    def wake(self, state: _State) -> None:
+        self.state = state
+        if self.latch is not None:
+            self.latch.release()
+
+
+class WriteFront:
+    """One for each open registry; threads share it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()  # of everything below; held for microseconds
+        # Who waits, by line: a line is there while somebody leads it. SQLite has one, PostgreSQL one a table, since tables
+        # do not wait for each other there; a group then locks one table alone, and no two groups can deadlock.
+        self._lines: dict[int, deque[_Member[Any]]] = {}
+        self._room = threading.BoundedSemaphore(ROOM)
+        self._status = FrontStatus()
+        self._last_commit = 0.0
+
+    def commit(self, work: Work[T], *, table_id: int | None = None, weight: int = 1) -> T:
+        """Run `work` in a transaction, maybe one with others' work, and return its answer once that is committed.
+
+        Args:
+            table_id: the table whose row is locked first; without one PostgreSQL gets a transaction for this work alone.
+            weight: its share of a group, in files.
+
+        Raises:
+            RegistryUnavailable: no answer; where it came from the commit, the work may be committed all the same.
+            DatabaseError: the database refused a statement.
+            What `work` raises.
+        """
+        if table_id is None and not self._database.is_sqlite:
+            return self.commit_alone(work)
+        line = 0 if table_id is None or self._database.is_sqlite else table_id
+        with self._room:
+            member, leads = self._join(line, _Member(work, weight))
+            if not leads:
+                leads = self._woken(line, member)
+            if leads:
+                self._lead(line, member, table_id)
+        if member.state is _State.ALONE:
+            return self.commit_alone(work, table_id=table_id)
+        if member.error is not None:
+            raise member.error
+        return member.result  # type: ignore[return-value]
+
+    def commit_alone(self, work: Work[T], *, table_id: int | None = None) -> T:
+        """As `commit`, in a transaction of its own and in the caller's thread."""
+        came = time.perf_counter()
+        try:
+            with self._database.transaction() as connection:
+                _lock(connection, table_id)
+                waited = time.perf_counter() - came
+                result = work(connection, dialect.now(connection))
+        except (DatabaseError, RegistryUnavailable):
+            self._count_failure()
+            raise
+        self._count([waited])
+        return result
+
+    def status(self) -> FrontStatus:
+        with self._lock:
+            waiting = sum(len(line) for line in self._lines.values())
+            last = datetime.fromtimestamp(self._last_commit, UTC) if self._last_commit else None
+            return msgspec.structs.replace(self._status, waiting=waiting, last_commit=last)
+
+    # The line ----------------------------------------------------------------------------------------------------------
+    def _join(self, line: int, member: _Member[T]) -> tuple[_Member[T], bool]:
+        """Stand in line; whether the member leads it."""
+        with self._lock:
+            waiting = self._lines.get(line)
+            if waiting is None:
+                self._lines[line] = deque([member])
+                return member, True
+            member.latch = threading.Lock()
+            member.latch.acquire()
+            waiting.append(member)
+            return member, False
+
+    def _woken(self, line: int, member: _Member[Any]) -> bool:
+        """Wait until the member leads or has its answer; which of them."""
+        assert member.latch is not None
+        try:
+            member.latch.acquire()
+        except BaseException:  # the thread is interrupted: nobody is to run what it gives up, if that is still possible
+            self._leave(line, member)
+            raise
+        return member.state is _State.LEADS
+
+    def _leave(self, line: int, member: _Member[Any]) -> None:
+        """Take a member out of its line, if nobody has taken it yet; if it led, another one leads."""
+        with self._lock:
+            waiting = self._lines.get(line)
+            if waiting is None or member not in waiting:
+                return
+            waiting.remove(member)
+            if member.state is _State.LEADS:
+                self._hand_on(line)
+
+    def _hand_on(self, line: int) -> None:
+        waiting = self._lines[line]
+        if waiting:
+            waiting[0].wake(_State.LEADS)
+        else:
+            del self._lines[line]
+
+    def _take(self, line: int) -> list[_Member[Any]]:
+        """The leader's group: itself and those behind it. The next one leads from here on."""
+        with self._lock:
+            waiting = self._lines[line]
+            group = [waiting.popleft()]
+            weight = group[0].weight
+            while waiting and len(group) < MEMBERS and weight + waiting[0].weight <= WEIGHT:
+                weight += waiting[0].weight
+                group.append(waiting.popleft())
+            self._hand_on(line)
+            return group
+
+    # The group ---------------------------------------------------------------------------------------------------------
+    def _lead(self, line: int, member: _Member[Any], table_id: int | None) -> None:
+        """Commit the member and those behind it, and wake them. Raises what interrupts the leader's own thread."""
+        member.state = _State.LEADS
+        member.latch = None
+        group: list[_Member[Any]] = []
+        has_run = False
+        try:
+            with self._database.transaction() as connection:
+                _lock(connection, table_id)
+                group = self._take(line)
+                began = time.perf_counter()
+                _run(connection, group)
+                has_run = True
+        except BaseException as error:
+            if not group and isinstance(error, RegistryUnavailable):  # as it would be for everyone behind
+                group = self._take(line)
+                has_run = True
+            if not group:
+                self._leave(line, member)
+                raise
+            self._fail(member, group, error, has_run)
+            return
+        self._count([began - each.came for each in group if each.state is not _State.ALONE], len(group))
+        for each in group:
+            each.wake(_State.ALONE if each.state is _State.ALONE else _State.COMMITTED)
+
+    def _fail(self, leader: _Member[Any], group: list[_Member[Any]], error: BaseException, has_run: bool) -> None:
+        """Tell a group what became of it: before the commit, or where that was refused, nothing of it is committed."""
+        nothing_committed = not has_run or isinstance(error, DatabaseError)
+        if isinstance(error, (DatabaseError, RegistryUnavailable)):
+            self._count_failure()
+        for each in group:
+            if each is leader:
+                continue
+            if nothing_committed:
+                each.wake(_State.ALONE)
+            else:
+                each.error = RegistryUnavailable(str(error) or f"the commit was interrupted by {type(error).__name__}")
+                each.error.__cause__ = error
+                each.wake(_State.FAILED)
+        if len(group) > 1 and nothing_committed and isinstance(error, Exception):
+            leader.state = _State.ALONE
+        else:
+            raise error
+
+    # Figures -----------------------------------------------------------------------------------------------------------
+    def _count(self, waits: list[float], members: int = 1) -> None:
+        with self._lock:
+            old = self._status
+            self._last_commit = time.time()
+            self._status = msgspec.structs.replace(
+                old,
+                commits=old.commits + len(waits),
+                groups=old.groups + (members > 1),
+                grouped=old.grouped + (len(waits) if members > 1 else 0),
+                largest_group=max(old.largest_group, members if members > 1 else 0),
+                run_again=old.run_again + members - len(waits),
+                failures_in_a_row=0,
+                waited_seconds=old.waited_seconds + sum(waits),
+            )
+
+    def _count_failure(self) -> None:
+        with self._lock:
+            old = self._status
+            self._status = msgspec.structs.replace(
+                old, failures=old.failures + 1, failures_in_a_row=old.failures_in_a_row + 1
+            )
+
+
+def _lock(connection: sa.Connection, table_id: int | None) -> None:
+    if table_id is not None:
+        dialect.lock_tables(connection, [table_id])
+
+
+def _run(connection: sa.Connection, group: list[_Member[Any]]) -> None:
+    """Run a group's work; of several, each under a savepoint, and one that fails is marked to be run again alone.
+
+    Raises what a single member raises, and whatever leaves no transaction to go on with.
+    """
+    now = dialect.now(connection)
+    if len(group) == 1:
+        group[0].result = group[0].work(connection, now)
+        return
+    for member in group:
+        savepoint = connection.begin_nested()
+        try:
+            member.result = member.work(connection, now)
+        except Exception:
+            # SQLite ends the whole transaction where its disk fails: there is nothing to roll back to then, which raises.
+            savepoint.rollback()
+            if connection.invalidated:
+                raise
+            member.state = _State.ALONE
+        else:
+            savepoint.commit()
