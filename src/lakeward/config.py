@@ -42,11 +42,17 @@ class Settings:
     s3_access_key: str | None = None
     s3_secret_key: str | None = field(default=None, repr=False)
     s3_path_style: bool | None = None
+    metadata_schema: str = "lakeward"  # PostgreSQL: the schema that the operations tables stand in
     durable: bool = True  # false: SQLite may lose the last commits when the machine stops
 
     def __post_init__(self) -> None:
         if self.metadata_updates not in ("async", "sync"):
             raise InvalidSetting(f"metadata_updates={self.metadata_updates!r} is neither 'async' nor 'sync'")
+        if not _IDENTIFIER.fullmatch(self.metadata_schema):
+            raise InvalidSetting(
+                f"metadata_schema={self.metadata_schema!r} is no name of a schema: use lower case letters, digits and '_', "
+                "not beginning with a digit or 'pg_', up to 63"
+            )
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not (value > 0 if least else value >= 0) or value == math.inf:  # NaN is neither
@@ -80,6 +86,7 @@ _LEAST = {
     "footer_limit": 0,
     "hold_timeout_seconds": 0,
 }
+_IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 _PASSWORD = re.compile(r"(://[^/@:]*:).*@|([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 
 

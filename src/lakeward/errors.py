@@ -200,6 +200,40 @@ class MetadataConflict(LakewardError):
     status = 503
 
 
+class SyncRunNotFound(LakewardError):
+    code = "sync_run_not_found"
+    status = 404
+
+
+class ErrorRecordNotFound(LakewardError):
+    code = "error_record_not_found"
+    status = 404
+
+
+class DeadLetterNotFound(LakewardError):
+    code = "dead_letter_not_found"
+    status = 404
+
+
+class SchemaVersionNotFound(LakewardError):
+    code = "schema_version_not_found"
+    status = 404
+
+
+class StatusConflict(LakewardError):
+    """A run, an error or a dead letter is not in a state from which this may be done. Nothing was changed."""
+
+    code = "status_conflict"
+    status = 409
+
+
+class PositionConflict(LakewardError):
+    """A position is not the one that was expected: somebody else has moved it. Nothing was changed."""
+
+    code = "position_conflict"
+    status = 409
+
+
 class RegistryUnavailable(LakewardError):
     """The registry's database does not answer."""
 

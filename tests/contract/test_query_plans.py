@@ -22,6 +22,15 @@ import sqlalchemy as sa
 import lakeward.store
 from lakeward.components import upkeep
 from lakeward.model.files import AppendResult, Batch, Intent
+from lakeward.model.operations import (
+    DeadLetterFilter,
+    DeadLetterStatus,
+    ErrorStatus,
+    ErrorType,
+    MarkerType,
+    SyncMode,
+    SyncStatus,
+)
 from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
 from lakeward.store import dialect, info, migrate, schema
 from lakeward.store.database import Database
@@ -55,6 +64,9 @@ _new_file = rows.VALID["table_files"] | {"file_id": 99999, "file_path": "/new"}
 _offset = rows.VALID["consumer_offsets"] | {"partition_id": 1}
 _new_topic = rows.VALID["topics"] | {"topic_id": 9999, "topic_uuid": "o-9999", "name": "new", "location": "/9999"}
 _new_segment = rows.VALID["segments"] | {"segment_id": 99999, "partition_id": 3, "end_offset": 9, "record_count": 10}
+_new_run = rows.VALID["sync_runs"] | {"id": 99999, "import_key": "k-new"}
+_new_error = rows.VALID["error_log"] | {"id": 99999, "import_key": "k-new"}
+_new_letter = rows.VALID["dead_letter_queue"] | {"id": 99999, "import_key": "k-new", "source_record_id": None}
 _field = {"id": 1, "name": "id2", "type": "long", "required": True}
 _new_field = {"id": 777, "name": "new", "type": "long", "required": False}
 
@@ -90,9 +102,72 @@ CALLS: dict[str, list[Call]] = {
     "dialect.begins": [],  # part of others' queries
     "dialect.in_integers": [],  # part of others' queries
     "dialect.in_texts": [],
+    "dialect.insert": [],
+    "dialect.insert_of": [],
     "dialect.is_sqlite": [],
+    "dialect.lock_name": [lambda m, c: m.lock_name(c, "n")],
     "dialect.lock_tables": [lambda m, c: m.lock_tables(c, [2, 1])],
     "dialect.now": [lambda m, c: m.now(c)],
+    "dialect.see_metadata": [],  # asks for no row
+    "dead_letters.claim": [
+        lambda m, c: m.claim(c, "w", NOW, LATER, 10, DeadLetterFilter()),
+        lambda m, c: m.claim(c, "w", LATER, LATER, 500, DeadLetterFilter(schema_name="s1", table_name="t1")),
+    ],
+    "dead_letters.counts": [
+        lambda m, c: m.counts(c, DeadLetterFilter()),
+        lambda m, c: m.counts(c, DeadLetterFilter(schema_name="s1")),
+    ],
+    "dead_letters.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
+    "dead_letters.ids": [lambda m, c: m.ids(c, DeadLetterFilter(), ["pending"], after=0, limit=10)],
+    "dead_letters.insert": [lambda m, c: m.insert(c, _new_letter)],
+    "dead_letters.insert_or_count": [
+        lambda m, c: m.insert_or_count(c, _new_letter | {"source_record_id": "new"}),
+    ],
+    "dead_letters.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
+    "dead_letters.of_error": [lambda m, c: m.of_error(c, 5)],
+    "dead_letters.page": [
+        lambda m, c: m.page(c, DeadLetterFilter(schema_name="s1", table_name="t1", source_record_id="r-1")),
+        lambda m, c: m.page(c, DeadLetterFilter(), limit=10),
+        lambda m, c: m.page(c, DeadLetterFilter(status=DeadLetterStatus.PENDING, min_error_count=3), limit=10),
+    ],
+    "dead_letters.update": [lambda m, c: m.update(c, 5, {"error_count": 2})],
+    "error_log.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
+    "error_log.end": [lambda m, c: m.end(c, [20], ErrorStatus.RESOLVED, NOW, None)],
+    "error_log.insert": [lambda m, c: m.insert(c, _new_error)],
+    "error_log.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
+    "error_log.page": [
+        lambda m, c: m.page(c, limit=10),
+        lambda m, c: m.page(c, schema_name="s1", table_name="t1", since=NOW, limit=10),
+        lambda m, c: m.page(c, error_type=ErrorType.TIMEOUT, status=ErrorStatus.OPEN, sync_run_id=5, limit=10),
+    ],
+    "error_log.since": [lambda m, c: m.since(c, LATER), lambda m, c: m.since(c, LATER, "s1")],
+    "error_log.take_due": [
+        lambda m, c: m.take_due(c, LATER, LATER, 10),
+        lambda m, c: m.take_due(c, LATER, LATER, 10, "s1"),
+    ],
+    "error_log.update": [lambda m, c: m.update(c, 5, {"retry_count": 2})],
+    "runs.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
+    "runs.insert": [lambda m, c: m.insert(c, _new_run)],
+    "runs.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
+    "runs.page": [
+        lambda m, c: m.page(c, limit=10),
+        lambda m, c: m.page(c, schema_name="s1", since=NOW, limit=10),
+        lambda m, c: m.page(c, status=SyncStatus.FAILED, sync_mode=SyncMode.BATCH, limit=10),
+    ],
+    "runs.silent": [
+        lambda m, c: m.silent(c, LATER, with_heartbeats=False, limit=10),
+        lambda m, c: m.silent(c, LATER, with_heartbeats=True, limit=10),
+    ],
+    "runs.update": [lambda m, c: m.update(c, 5, {"node_id": "n"})],
+    "markers.delete": [lambda m, c: m.delete(c, "s1", None, MarkerType.STREAM)],
+    "markers.from_row": [],
+    "markers.insert": [lambda m, c: m.insert(c, "s1", "new", MarkerType.BATCH, {}, NOW, None)],
+    "markers.load": [
+        lambda m, c: m.load(c, "s1", "t1", MarkerType.STREAM),
+        lambda m, c: m.load(c, "s1", None, MarkerType.STREAM, lock=True),
+    ],
+    "markers.page": [lambda m, c: m.page(c), lambda m, c: m.page(c, "s1", MarkerType.BATCH)],
+    "markers.upsert": [lambda m, c: m.upsert(c, "s1", None, MarkerType.STREAM, {}, NOW, 5)],
     "files.by_ids": [lambda m, c: m.by_ids(c, BIG, [5, 6])],
     "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
     "files.count_committed": [lambda m, c: m.count_committed(c, BIG)],
@@ -260,10 +335,12 @@ CALLS: dict[str, list[Call]] = {
 
 # Look-ups outside of transactions: prepared queries that are no functions.
 _PARTITION = {"warehouse_id": 1, "name": "o1", "partition_id": 1}
+_MARKER = {"schema_name": "s1", "table_key": "t1", "marker_type": "stream"}
 LOOKUPS: dict[str, list[Call]] = {
     "topics.BY_NAME": [lambda m, c: m.BY_NAME.one(c, {"warehouse_id": 1, "name": "o1"})],
     "partitions.BY_NAME": [lambda m, c: m.BY_NAME.one(c, _PARTITION)],
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
+    "markers.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "groups.COMMITTED": [lambda m, c: m.COMMITTED.one(c, {**_PARTITION, "group_id": "g1"})],
 }
 
@@ -515,12 +592,78 @@ def _fill(connection: sa.Connection) -> None:
     insert("stream_plans", [{"group_key": i} for i in ids])
     insert("applied_batches", [{"table_id": t, "stream": f"s{i}"} for t in (1, 2) for i in ids])
     insert("stream_positions", [{"table_id": t, "stream": f"s{i}"} for t in (1, 2) for i in ids])
+    _fill_operations(insert)
     if connection.dialect.name == "postgresql":  # the rows brought ids of their own, which the sequences have not seen
         for table in schema.metadata.sorted_tables:
             if table.autoincrement_column is not None and table.name != "registry_changes":
                 sequence = f"pg_get_serial_sequence('{table.name}', '{table.autoincrement_column.name}')"
                 connection.exec_driver_sql(f"SELECT setval({sequence}, 100000)")
     assert dialect.now(connection) > info.load(connection).created_at
+
+
+def _fill_operations(insert: Callable[[str, list[dict[str, Any]]], None]) -> None:
+    ids = range(1, 4 * OTHERS + 1)
+    insert(
+        "sync_runs",
+        [
+            {
+                "id": i,
+                "schema_name": f"s{i % 30}",
+                "status": "completed" if i % 20 else "running",
+                "completed_at": NOW + timedelta(hours=i) if i % 20 else None,
+                "started_at": NOW + timedelta(hours=i),
+                "last_seen_at": NOW + timedelta(hours=i),
+                "import_key": f"k-{i}",
+            }
+            for i in ids
+        ],
+    )
+    insert(
+        "sync_markers",
+        [
+            {"id": i, "schema_name": f"s{i}", "table_name": table, "sync_run_id": i % 300 + 1}
+            for i, table in enumerate([None, "t1"] * OTHERS, 1)
+        ],
+    )
+    insert("schema_registry", [{"id": i, "table_name": f"t{i % 60}", "version": i // 60 + 1} for i in ids])
+    insert(
+        "error_log",
+        [
+            {
+                "id": i,
+                "schema_name": f"s{i % 30}",
+                "sync_run_id": i,
+                "error_type": ("validation", "timeout", "schema", "data")[i % 4],
+                "status": "resolved" if i % 20 else "open",
+                "resolved_at": NOW + timedelta(hours=i) if i % 20 else None,
+                "next_retry_at": NOW + timedelta(hours=i) if i % 40 else None,
+                "occurred_at": NOW + timedelta(hours=i),
+                "import_key": f"k-{i}",
+            }
+            for i in ids
+        ],
+    )
+    states = ("pending", "processing", "discarded", *["resolved"] * 37)
+    insert(
+        "dead_letter_queue",
+        [
+            {
+                "id": i,
+                "schema_name": f"s{i % 30}",
+                "table_name": f"t{i % 5}",
+                "sync_run_id": i,
+                "error_log_id": i,
+                "source_record_id": f"r-{i}" if i % 3 else None,
+                "status": (status := states[i % 40]),
+                "claimed_by": "w" if status == "processing" else None,
+                "claimed_until": NOW + timedelta(hours=i) if status == "processing" else None,
+                "resolved_at": NOW + timedelta(hours=i) if status in ("resolved", "discarded") else None,
+                "error_count": i % 9 + 1,
+                "import_key": f"k-{i}",
+            }
+            for i in ids
+        ],
+    )
 
 
 PARTIAL = {
@@ -532,6 +675,11 @@ PARTIAL = {
     "ix_tables_dropped_at": "tables.dropped_before",
     "ix_topics_deleted_at": "topics.deleted",
     "uq_topics_warehouse_id_name": "topics.by_name",
+    "ix_sync_runs_running": "runs.silent",
+    "ix_error_log_due": "error_log.take_due",
+    "ix_dead_letter_queue_claimed": "dead_letters.claim",
+    "ix_dead_letter_queue_pending": "dead_letters.claim",
+    "uq_dead_letter_queue_source_record": "dead_letters.page",
 }
 
 

@@ -118,7 +118,9 @@ def _database(context: Context) -> Iterator[Database]:
     from lakeward.store.database import Database
 
     settings = context.settings()
-    database = Database(registry_url(settings.registry), durable=settings.durable)
+    database = Database(
+        registry_url(settings.registry), durable=settings.durable, metadata_schema=settings.metadata_schema
+    )
     try:
         yield database
     finally:

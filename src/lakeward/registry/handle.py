@@ -108,7 +108,12 @@ def open_registry(
         RegistryUnavailable: it does not answer.
         InvalidSetting: the warehouse of this name lies elsewhere than the settings say.
     """
-    database = Database(registry_url(settings.registry), durable=settings.durable, create=create)
+    database = Database(
+        registry_url(settings.registry),
+        durable=settings.durable,
+        create=create,
+        metadata_schema=settings.metadata_schema,
+    )
     try:
         if not create and not migrate.status(database).exists:
             raise RegistryOutdated(

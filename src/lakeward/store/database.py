@@ -20,6 +20,7 @@ from psycopg.types.string import TextLoader
 
 from lakeward.config import without_password
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+from lakeward.store import dialect
 from lakeward.store.lookups import Lookups
 
 BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
@@ -36,6 +37,7 @@ POSTGRESQL_ARGUMENTS: dict[str, Any] = {
     **KEEPALIVE,
 }
 IDLE_IN_TRANSACTION_S = 60
+METADATA_SCHEMA = "lakeward"
 
 
 class Database:
@@ -48,18 +50,21 @@ class Database:
     finds single rows in microseconds.
     """
 
-    def __init__(self, url: str, *, durable: bool = True, create: bool = True) -> None:
+    def __init__(
+        self, url: str, *, durable: bool = True, create: bool = True, metadata_schema: str = METADATA_SCHEMA
+    ) -> None:
         """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder, and not that
         either without `create`.
 
         `durable=False` lets SQLite lose the last commits when the machine stops (synchronous=NORMAL); for throw-away
-        registries only.
+        registries only. `metadata_schema`: where PostgreSQL has the operations tables; it is put on the search path.
 
         Raises:
             InvalidSetting: the URL is of another database.
         """
         self.url = _sqlalchemy_url(url)
         self.shown_url = without_password(url)  # for messages
+        self.metadata_schema = metadata_schema
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate: _Gate | None = None
         if self.is_sqlite:
@@ -69,7 +74,7 @@ class Database:
             if self.url.database and self.url.database != ":memory:":
                 self._gate = _gate_for(self.url.database)
         else:
-            self.engine = _postgresql_engine(self.url)
+            self.engine = _postgresql_engine(self.url, metadata_schema)
         self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
         self.lookups = Lookups(self, POSTGRESQL_ARGUMENTS)
@@ -370,7 +375,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
-def _postgresql_engine(url: sa.URL) -> sa.Engine:
+def _postgresql_engine(url: sa.URL, metadata_schema: str) -> sa.Engine:
     engine = sa.create_engine(
         url,
         pool_pre_ping=True,
@@ -383,6 +388,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     def _prepare(connection: Any, _record: Any) -> None:
         connection.adapters.register_loader("json", TextLoader)  # types.Json decodes
         connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+        connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
         connection.commit()
 
     return engine

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import postgresql, sqlite
 
 
 def is_sqlite(connection: sa.Connection) -> bool:
@@ -24,6 +24,42 @@ def now(connection: sa.Connection) -> datetime:
         return datetime.now(UTC)
     value: datetime = connection.execute(_PG_NOW).scalar_one()
     return value.astimezone(UTC)
+
+
+# For the driver: a schema's name, and whether for this transaction alone. The operations tables stand in a schema of their
+# own on PostgreSQL, and are found behind all that the path had before. A user of the schema's name would find it before all
+# others ("$user"), and so is kept from it, unless the whole registry stands there.
+EXTEND_PATH = """
+WITH given AS (SELECT %s::text AS name, current_setting('search_path') AS path),
+found AS (SELECT relnamespace::regnamespace::text AS name FROM pg_class WHERE oid = to_regclass('registry_info'))
+SELECT set_config('search_path', CASE
+    WHEN current_user = given.name AND (found.name <> quote_ident(given.name)
+        OR found.name IS NULL AND to_regnamespace(quote_ident(given.name)) IS NULL)
+    THEN regexp_replace(given.path, '"[$]user"[ ,]*', '') ELSE given.path END
+    || ', ' || quote_ident(given.name), %s)
+FROM given LEFT JOIN found ON true
+"""
+
+
+def see_metadata(connection: sa.Connection, metadata_schema: str) -> None:
+    """Let a connection that is not ours find the operations tables until its transaction ends."""
+    if not is_sqlite(connection):
+        connection.exec_driver_sql(EXTEND_PATH, (metadata_schema, True))
+
+
+def lock_name(connection: sa.Connection, name: str) -> None:
+    """Wait for every other transaction that has locked this name. On SQLite a writing transaction has the whole database."""
+    if not is_sqlite(connection):
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 4))"), {"name": name})
+
+
+def insert(connection: sa.Connection, table: sa.Table) -> Any:
+    """An INSERT that knows ON CONFLICT, which both databases have under one syntax and SQLAlchemy under two names."""
+    return insert_of(connection.dialect.name, table)
+
+
+def insert_of(name: str, table: sa.Table) -> Any:
+    return (sqlite if name == "sqlite" else postgresql).insert(table)
 
 
 def lock_tables(connection: sa.Connection, table_ids: Iterable[int]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.model.topics import ConsumerOffset
+from lakeward.store import dialect
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import records
 from lakeward.store.schema import consumer_groups, consumer_offsets, stream_plans, topics
@@ -54,14 +55,7 @@ def key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | No
 def insert(connection: sa.Connection, warehouse_id: int, group_id: str, now: datetime) -> None:
     """Nothing where the group is there already, be it since a moment."""
     values = {"warehouse_id": warehouse_id, "group_id": group_id, "created_at": now}
-    connection.execute(_insert(connection, consumer_groups).values(values).on_conflict_do_nothing())
-
-
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that knows ON CONFLICT, which both databases have under one syntax and SQLAlchemy under two names."""
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    connection.execute(dialect.insert(connection, consumer_groups).values(values).on_conflict_do_nothing())
 
 
 def page(connection: sa.Connection, warehouse_id: int, after: str = "", limit: int | None = None) -> list[str]:
@@ -78,7 +72,7 @@ def delete(connection: sa.Connection, group_key: int) -> int:
 # Committed offsets --------------------------------------------------------------------------------------------------------
 def set_offsets(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows of group_key, topic_id, partition_id, committed_offset, metadata, committed_at; a partition once at most."""
-    statement = _insert(connection, consumer_offsets)
+    statement = dialect.insert(connection, consumer_offsets)
     changed = {name: statement.excluded[name] for name in ("committed_offset", "metadata", "committed_at")}
     keys = ["group_key", "topic_id", "partition_id"]
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), list(rows))
@@ -108,7 +102,7 @@ def plan(connection: sa.Connection, group_key: int, topic_id: int) -> dict[int, 
 def set_plan(
     connection: sa.Connection, group_key: int, topic_id: int, offsets: Mapping[int, int], now: datetime
 ) -> None:
-    statement = _insert(connection, stream_plans)
+    statement = dialect.insert(connection, stream_plans)
     values = {"offsets": {str(k): v for k, v in offsets.items()}, "updated_at": now}
     upsert = statement.values(group_key=group_key, topic_id=topic_id, **values)
     connection.execute(upsert.on_conflict_do_update(index_elements=["group_key", "topic_id"], set_=values))

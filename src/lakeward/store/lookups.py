@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.types.string import TextLoader
 
+from lakeward.store import dialect
 from lakeward.store.prepared import Prepared, Row
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Lookups:
         arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **self._postgresql_arguments}
         opened = psycopg.connect(**arguments, autocommit=True)
         opened.adapters.register_loader("json", TextLoader)  # types.Json decodes
+        opened.execute(dialect.EXTEND_PATH, [self._database.metadata_schema, False])
         return opened
 
     def _drop(self) -> None:

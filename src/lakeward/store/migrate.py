@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import DatabaseError, RegistryOutdated, RegistryTooNew
+from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew
 from lakeward.store import schema, triggers
-from lakeward.store.database import Database
+from lakeward.store.database import METADATA_SCHEMA, Database
 
 LOCATION = Path(__file__).with_name("migrations")
 _LOCK = 0x6C77_0001  # of the advisory lock that a migration takes on PostgreSQL ('lw')
@@ -61,8 +61,9 @@ def create_or_upgrade(database: Database) -> RegistryStatus:
             return before
         if not before.exists:
             _refuse_foreign_tables(database, connection)
+        _refuse_hidden_tables(database, connection)
         triggers.remove(connection)  # a migration's own changes are not fed
-        run_history(connection, LOCATION, "head")
+        run_history(connection, LOCATION, "head", database.metadata_schema)
         triggers.install(connection)
         if database.is_sqlite:
             _check_foreign_keys(connection)
@@ -86,6 +87,7 @@ def check(database: Database) -> RegistryStatus:
             f"the registry {_name(database)} has schema version {found.schema_version}, this code needs "
             f"{found.code_version}; run `lakeward db upgrade`"
         )
+    _check_metadata_schema(database)
     return found
 
 
@@ -103,7 +105,9 @@ def open_checked(database: Database, upgrade: bool = False) -> RegistryStatus:
     return check(database)
 
 
-def run_history(connection: sa.Connection, location: Path, revision: str) -> None:
+def run_history(
+    connection: sa.Connection, location: Path, revision: str, metadata_schema: str = METADATA_SCHEMA
+) -> None:
     """Run the revisions in `location` up to `revision`, in the connection's transaction."""
     # Here, since most programs only check: Alembic is a fifth of a second to import.
     from alembic import command
@@ -113,6 +117,7 @@ def run_history(connection: sa.Connection, location: Path, revision: str) -> Non
     config.set_main_option("script_location", str(location).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
+    config.attributes["metadata_schema"] = metadata_schema
     command.upgrade(config, revision)
 
 
@@ -147,6 +152,35 @@ def _refuse_newer(database: Database, found: RegistryStatus) -> None:
         raise RegistryTooNew(
             f"the registry {_name(database)} needs code of schema version {found.minimum_version} or later, this is "
             f"{found.code_version}; install a newer lakeward"
+        )
+
+
+def _check_metadata_schema(database: Database) -> None:
+    if database.is_sqlite:
+        return
+    with database.read() as connection:
+        schemas = sa.inspect(connection).get_schema_names()
+        has_tables = sa.inspect(connection).has_table("sync_runs", database.metadata_schema)
+    if not has_tables:
+        raise InvalidSetting(
+            f"the operations tables of {_name(database)} are not in the schema {database.metadata_schema!r} that "
+            f"metadata_schema names; it has the schemas {', '.join(schemas)}: name theirs, or rename it in SQL (ALTER "
+            "SCHEMA ... RENAME TO ...)"
+        )
+
+
+def _refuse_hidden_tables(database: Database, connection: sa.Connection) -> None:
+    """A table of an operations table's name that stands earlier on PostgreSQL's search path would be taken for it."""
+    if database.is_sqlite:
+        return
+    inspector = sa.inspect(connection)
+    if inspector.default_schema_name == database.metadata_schema:
+        return
+    hiding = sorted(set(inspector.get_table_names()) & schema.OPERATIONS)
+    if hiding:
+        raise DatabaseError(
+            f"{_name(database)} holds a table {hiding[0]!r} in the schema {inspector.default_schema_name!r}, which would hide "
+            f"the registry's own; move it (ALTER TABLE {hiding[0]} SET SCHEMA ...) or use another database"
         )
 
 

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics
-from lakeward.store.types import Bytes, Flag, Int32, Int64, Json, Name, Text, UtcTime
+from lakeward.store.types import Bytes, Exact, Flag, Int32, Int64, Json, Name, Text, UtcTime
 
-SCHEMA_VERSION = 3  # of the newest migration
+SCHEMA_VERSION = 4  # of the newest migration
 MINIMUM_VERSION = 2  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 metadata = sa.MetaData(
@@ -474,6 +474,201 @@ stream_plans = _table(
     _col("updated_at", UtcTime),
     sa.Index("ix_stream_plans_topic_id", "topic_id"),
 )
+
+
+# Operations metadata ---------------------------------------------------------------------------------------------------
+# On PostgreSQL these stand in a schema of their own (Settings.metadata_schema), which is on every connection's search path.
+def _run_ref() -> sa.ForeignKey:
+    return sa.ForeignKey("sync_runs.id", ondelete="SET NULL")
+
+
+sync_runs = _table(
+    "sync_runs",
+    _id("id"),
+    _col("schema_name", Name),
+    _col("sync_mode", Text),
+    _col("status", Text),
+    _col("started_at", UtcTime),
+    _col("completed_at", UtcTime, null=True),
+    _col("duration_ms", Int64, null=True),
+    _col("last_seen_at", UtcTime),  # heartbeat, statistics, else start
+    _col("heartbeat_at", UtcTime, null=True),  # none: it sends no heartbeats
+    _col("records_processed", Int64, default="0"),
+    _col("records_inserted", Int64, default="0"),
+    _col("records_updated", Int64, default="0"),
+    _col("records_deleted", Int64, default="0"),
+    _col("bytes_processed", Int64, default="0"),
+    _col("config_hash", Text, null=True),
+    _col("source_info", Exact(), null=True),
+    _col("destination_info", Exact(), null=True),
+    _col("instance_id", Text, null=True),
+    _col("node_id", Text, null=True),
+    _col("error_message", Text, null=True),
+    _col("error_details", Exact(), null=True),
+    _col("import_key", Text, null=True),
+    sa.UniqueConstraint("import_key"),
+    _one_of("sync_mode", "stream", "batch", "initial"),
+    _one_of("status", "running", "completed", "failed", "cancelled"),
+    sa.CheckConstraint("(completed_at IS NULL) = (status = 'running')", name="completed_at"),
+    *_not_negative("duration_ms", "records_processed", "records_inserted", "records_updated", "records_deleted"),
+    *_not_negative("bytes_processed"),
+    sa.Index("ix_sync_runs_status_started_at", "status", "started_at"),
+    sa.Index("ix_sync_runs_schema_name_id", "schema_name", "id"),
+    sa.Index("ix_sync_runs_started_at", "started_at"),
+    sa.Index("ix_sync_runs_completed_at", "completed_at", "id"),
+)
+_partial_index(
+    "ix_sync_runs_running",
+    sync_runs.c.status,
+    sync_runs.c.last_seen_at,
+    where=sync_runs.c.status == sa.literal_column("'running'"),
+)
+
+sync_markers = _table(
+    "sync_markers",
+    _id("id"),
+    _col("schema_name", Name),
+    _col("table_name", Name, null=True),
+    _col("marker_type", Text),
+    _col("position_data", Exact()),
+    _col("last_updated", UtcTime),
+    _col("sync_run_id", Int64, _run_ref(), null=True),
+    _one_of("marker_type", "stream", "batch", "initial"),
+    sa.CheckConstraint("table_name <> ''", name="table_name"),
+    sa.Index("ix_sync_markers_sync_run_id", "sync_run_id"),
+)
+# A marker of a whole schema has no table, and is one row all the same.
+sa.Index(
+    "uq_sync_markers_key",
+    sync_markers.c.schema_name,
+    sa.func.coalesce(sync_markers.c.table_name, sa.literal_column("''")),
+    sync_markers.c.marker_type,
+    unique=True,
+)
+
+schema_registry = _table(
+    "schema_registry",
+    _id("id"),
+    _col("schema_name", Name),
+    _col("table_name", Name),
+    _col("version", Int32),
+    _col("schema_definition", Exact()),
+    _col("schema_hash", Text),
+    _col("evolution_type", Text),
+    _col("changes", Exact()),
+    _col("previous_version", Int32, null=True),
+    _col("iceberg_schema_id", Int32, null=True),
+    _col("source_position", Exact(), null=True),
+    _col("registered_at", UtcTime),
+    sa.UniqueConstraint("schema_name", "table_name", "version"),
+    sa.CheckConstraint("version > 0", name="version"),
+    _one_of(
+        "evolution_type",
+        *("create", "add_column", "drop_column", "rename_column", "modify_column"),
+        *("add_index", "drop_index", "modify_index", "change_primary_key"),
+    ),
+    sa.Index("ix_schema_registry_registered_at", "registered_at", "id"),
+)
+
+error_log = _table(
+    "error_log",
+    _id("id"),
+    _col("schema_name", Name),
+    _col("table_name", Name, null=True),
+    _col("sync_run_id", Int64, _run_ref(), null=True),
+    _col("error_type", Text),
+    _col("error_code", Text, null=True),
+    _col("error_message", Text),
+    _col("error_details", Exact(), null=True),
+    _col("stack_trace", Text, null=True),
+    _col("record_data", Exact(), null=True),
+    _col("operation_type", Text, null=True),
+    _col("retry_count", Int32, default="0"),
+    _col("max_retries", Int32, default="3"),
+    _col("next_retry_at", UtcTime, null=True),
+    _col("claimed_until", UtcTime, null=True),  # handed out by errors_due until then
+    _col("status", Text),
+    _col("occurred_at", UtcTime),
+    _col("last_retry_at", UtcTime, null=True),
+    _col("resolved_at", UtcTime, null=True),
+    _col("resolution", Text, null=True),
+    _col("import_key", Text, null=True),
+    sa.UniqueConstraint("import_key"),
+    _one_of("status", "open", "resolved", "ignored"),
+    sa.CheckConstraint("(resolved_at IS NULL) = (status = 'open')", name="resolved_at"),
+    *_not_negative("retry_count", "max_retries"),
+    sa.Index("ix_error_log_error_type_status", "error_type", "status", "id"),
+    sa.Index("ix_error_log_status", "status", "id"),
+    sa.Index("ix_error_log_schema_name_id", "schema_name", "id"),
+    sa.Index("ix_error_log_occurred_at", "occurred_at"),
+    sa.Index("ix_error_log_resolved_at", "resolved_at", "id"),
+    sa.Index("ix_error_log_sync_run_id", "sync_run_id"),
+)
+_partial_index(
+    "ix_error_log_due",
+    error_log.c.status,
+    error_log.c.next_retry_at,
+    where=sa.and_(error_log.c.status == sa.literal_column("'open'"), error_log.c.next_retry_at.is_not(None)),
+)
+
+dead_letter_queue = _table(
+    "dead_letter_queue",
+    _id("id"),
+    _col("schema_name", Name),
+    _col("table_name", Name),
+    _col("operation_type", Text),
+    _col("record_data", Exact()),
+    _col("envelope", Exact(), null=True),
+    _col("source_record_id", Text, null=True),
+    _col("sync_run_id", Int64, _run_ref(), null=True),
+    _col("error_log_id", Int64, sa.ForeignKey("error_log.id", ondelete="SET NULL"), null=True),
+    _col("error_message", Text, null=True),
+    _col("error_count", Int32, default="1"),
+    _col("status", Text),
+    _col("claimed_by", Text, null=True),
+    _col("claimed_until", UtcTime, null=True),
+    _col("claim", Int64, default="0"),  # grows with each claim: an old one's outcome is refused
+    _col("created_at", UtcTime),
+    _col("last_failed_at", UtcTime),
+    _col("resolved_at", UtcTime, null=True),
+    _col("resolution", Text, null=True),
+    _col("import_key", Text, null=True),
+    sa.UniqueConstraint("import_key"),
+    _one_of("status", "pending", "processing", "resolved", "discarded"),
+    sa.CheckConstraint("(claimed_by IS NULL) = (status <> 'processing')", name="claimed_by"),
+    sa.CheckConstraint("(claimed_until IS NULL) = (status <> 'processing')", name="claimed_until"),
+    sa.CheckConstraint("(resolved_at IS NULL) = (status IN ('pending', 'processing'))", name="resolved_at"),
+    sa.CheckConstraint("error_count > 0", name="error_count"),
+    sa.Index("ix_dead_letter_queue_status_error_count", "status", "error_count", "id"),
+    sa.Index("ix_dead_letter_queue_table", "schema_name", "table_name", "id"),
+    sa.Index("ix_dead_letter_queue_resolved_at", "resolved_at", "id"),
+    sa.Index("ix_dead_letter_queue_sync_run_id", "sync_run_id"),
+    sa.Index("ix_dead_letter_queue_error_log_id", "error_log_id"),
+)
+_partial_index(
+    "ix_dead_letter_queue_pending",
+    dead_letter_queue.c.status,
+    dead_letter_queue.c.id,
+    where=dead_letter_queue.c.status == sa.literal_column("'pending'"),
+)
+_partial_index(
+    "ix_dead_letter_queue_claimed",
+    dead_letter_queue.c.status,
+    dead_letter_queue.c.claimed_until,
+    where=dead_letter_queue.c.status == sa.literal_column("'processing'"),
+)
+# The same source record failing again raises the count of its row.
+sa.Index(
+    "uq_dead_letter_queue_source_record",
+    dead_letter_queue.c.schema_name,
+    dead_letter_queue.c.table_name,
+    dead_letter_queue.c.source_record_id,
+    unique=True,
+    sqlite_where=dead_letter_queue.c.source_record_id.is_not(None),
+    postgresql_where=dead_letter_queue.c.source_record_id.is_not(None),
+)
+
+OPERATIONS = frozenset({"sync_markers", "schema_registry", "sync_runs", "error_log", "dead_letter_queue"})
 
 # Written by triggers only (feed.py). On PostgreSQL it has a column more: xid, the writing transaction's id.
 registry_changes = _table(

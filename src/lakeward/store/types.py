@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from lakeward.model import exact
 
 # 64-bit on both: SQLite's INTEGER is; an INTEGER PRIMARY KEY there is the row id.
 Int64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -84,6 +87,21 @@ class Json(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         return None if value is None else self._decoder.decode(value)
+
+
+class Exact(Json):
+    """A JSON document that gives Python's values back as they were (model/exact.py)."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else exact.dumps(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        # A connection that is not ours may have parsed it already.
+        return exact.loads(value if isinstance(value, str) else json.dumps(value))
 
 
 class _PlainJson(sa.types.UserDefinedType[str]):

@@ -6,6 +6,9 @@ import re
 
 import sqlalchemy as sa
 
+from lakeward.store import schema
+from lakeward.store.database import METADATA_SCHEMA
+
 # Alembic's own, and what the schema does not tell: it is on PostgreSQL only.
 ONLY_IN_HISTORY = "alembic_version"
 
@@ -15,14 +18,14 @@ SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypm
        || coalesce(' default ' || pg_get_expr(d.adbin, d.adrelid), '')
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
-WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace AND c.relname <> 'alembic_version'
+WHERE c.relkind = 'r' AND c.relnamespace IN (current_schema()::regnamespace, to_regnamespace('lakeward')) AND c.relname <> 'alembic_version'
 """
 _PG_CONSTRAINTS = """
 SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
-WHERE connamespace = current_schema()::regnamespace AND conrelid::regclass::text <> 'alembic_version'
+WHERE connamespace IN (current_schema()::regnamespace, to_regnamespace('lakeward')) AND conrelid::regclass::text <> 'alembic_version'
 """
 _PG_INDEXES = """
-SELECT indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename <> 'alembic_version'
+SELECT indexdef FROM pg_indexes WHERE schemaname IN (current_schema(), 'lakeward') AND tablename <> 'alembic_version'
 """
 
 
@@ -41,3 +44,26 @@ def describe(connection: sa.Connection) -> set[str]:
         # The writing transaction's id: types.py has no name for its type.
         if "xid" not in line
     }
+
+
+def drop_all(connection: sa.Connection) -> None:
+    schema.metadata.drop_all(connection, checkfirst=False)
+    connection.exec_driver_sql(f"DROP TABLE {ONLY_IN_HISTORY}")
+
+
+def create_all(connection: sa.Connection) -> None:
+    """Every table as schema.py says it: on PostgreSQL the operations tables in their own schema."""
+    operations = [table for table in schema.metadata.sorted_tables if table.name in schema.OPERATIONS]
+    others = [table for table in schema.metadata.sorted_tables if table.name not in schema.OPERATIONS]
+    schema.metadata.create_all(connection, tables=others, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL search_path = {METADATA_SCHEMA}")
+    schema.metadata.create_all(connection, tables=operations, checkfirst=False)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL search_path = public, {METADATA_SCHEMA}")
+
+
+def table_names(connection: sa.Connection) -> list[str]:
+    inspector = sa.inspect(connection)
+    own = [] if connection.dialect.name == "sqlite" else inspector.get_table_names(METADATA_SCHEMA)
+    return sorted({*inspector.get_table_names(), *own} - {ONLY_IN_HISTORY})

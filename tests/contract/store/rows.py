@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -215,6 +216,74 @@ VALID: dict[str, dict[str, Any]] = {
         "position": {"offset": 5},
         "batch_id": "1",
         "updated_at": TIME,
+    },
+    "sync_runs": {
+        "id": 1,
+        "schema_name": "shop",
+        "sync_mode": "stream",
+        "status": "running",
+        "started_at": TIME,
+        "last_seen_at": TIME,
+        "config_hash": "c-1",
+        "source_info": {"host": "db"},
+        "destination_info": {"table": "sales.orders"},
+        "instance_id": "i-1",
+        "node_id": "n-1",
+        "error_details": None,
+        "import_key": "k-1",
+    },
+    "sync_markers": {
+        "id": 1,
+        "schema_name": "shop",
+        "table_name": None,
+        "marker_type": "stream",
+        "position_data": {"lsn": "0/16B3748", "at": Decimal("1.10")},
+        "last_updated": TIME,
+        "sync_run_id": 1,
+    },
+    "schema_registry": {
+        "id": 1,
+        "schema_name": "shop",
+        "table_name": "customers",
+        "version": 1,
+        "schema_definition": {"columns": [{"name": "id", "type": "bigint"}]},
+        "schema_hash": "00",
+        "evolution_type": "create",
+        "changes": [],
+        "source_position": {"lsn": "0/1"},
+        "registered_at": TIME,
+    },
+    "error_log": {
+        "id": 1,
+        "schema_name": "shop",
+        "table_name": "orders",
+        "sync_run_id": 1,
+        "error_type": "validation",
+        "error_code": "VAL_001",
+        "error_message": "no amount",
+        "error_details": {"column": "amount"},
+        "record_data": {"id": 1, "amount": float("inf")},
+        "operation_type": "insert",
+        "next_retry_at": TIME,
+        "status": "open",
+        "occurred_at": TIME,
+        "import_key": "k-1",
+    },
+    "dead_letter_queue": {
+        "id": 1,
+        "schema_name": "shop",
+        "table_name": "orders",
+        "operation_type": "insert",
+        "record_data": {"id": 1, "raw": b"\x00\xff"},
+        "envelope": {"op": "c"},
+        "source_record_id": "1",
+        "sync_run_id": 1,
+        "error_log_id": 1,
+        "error_message": "no amount",
+        "status": "pending",
+        "created_at": TIME,
+        "last_failed_at": TIME,
+        "import_key": "k-1",
     },
 }
 

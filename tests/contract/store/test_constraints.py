@@ -39,6 +39,13 @@ OTHER: dict[str, dict[str, Any]] = {
     "applied_batches": {"batch_id": "2"},
     "stream_positions": {"stream": "s2"},
 }
+OTHER |= {
+    "sync_runs": {"id": 2, "import_key": "k-2"},
+    "sync_markers": {"id": 2, "marker_type": "batch"},
+    "schema_registry": {"id": 2, "version": 2},
+    "error_log": {"id": 2, "import_key": "k-2"},
+    "dead_letter_queue": {"id": 2, "source_record_id": "2", "import_key": "k-2"},
+}
 DROPPED = {"namespace_id": None, "dropped_at": rows.TIME}
 
 
@@ -93,6 +100,29 @@ CHECKS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("segments", "size_bytes"): [{"size_bytes": -1}],
     ("consumer_offsets", "committed_offset"): [{"committed_offset": -1}],
     ("leases", "fence"): [{"fence": 0}],
+    ("sync_runs", "sync_mode"): [{"sync_mode": "slow"}],
+    ("sync_runs", "status"): [],  # another status without its time is refused first
+    ("sync_runs", "completed_at"): [{"completed_at": rows.TIME}, {"status": "failed"}],
+    **{
+        ("sync_runs", name): [{name: -1}]
+        for name in (
+            *("duration_ms", "records_processed", "records_inserted", "records_updated", "records_deleted"),
+            "bytes_processed",
+        )
+    },
+    ("sync_markers", "marker_type"): [{"marker_type": "slow"}],
+    ("sync_markers", "table_name"): [{"table_name": ""}],
+    ("schema_registry", "version"): [{"version": 0}],
+    ("schema_registry", "evolution_type"): [{"evolution_type": "grow"}],
+    ("error_log", "status"): [],
+    ("error_log", "resolved_at"): [{"resolved_at": rows.TIME}, {"status": "resolved"}],
+    ("error_log", "retry_count"): [{"retry_count": -1}],
+    ("error_log", "max_retries"): [{"max_retries": -1}],
+    ("dead_letter_queue", "status"): [],
+    ("dead_letter_queue", "claimed_by"): [{"claimed_by": "w"}],
+    ("dead_letter_queue", "claimed_until"): [{"claimed_until": rows.TIME}],
+    ("dead_letter_queue", "resolved_at"): [{"resolved_at": rows.TIME}, {"status": "resolved"}],
+    ("dead_letter_queue", "error_count"): [{"error_count": 0}],
     ("registry_info", "one_row"): [
         {"id": 2, "registry_uuid": "r", "schema_version": 1, "minimum_version": 1, "created_at": rows.TIME}
     ],

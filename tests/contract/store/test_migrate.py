@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from lakeward.errors import DatabaseError, RegistryOutdated, RegistryTooNew, RegistryUnavailable
+from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew, RegistryUnavailable
 from lakeward.store import info, migrate, schema, triggers
-from lakeward.store.database import Database
+from lakeward.store.database import METADATA_SCHEMA, Database
 from tests.contract.store import catalogs, processes, rows
 
 RELEASED = Path(__file__).parents[2] / "data" / "registries"
@@ -35,8 +35,8 @@ def test_the_history_makes_what_the_schema_says(empty: Database) -> None:
         made = catalogs.describe(connection)
     with empty.transaction() as connection:
         triggers.remove(connection)
-        _drop_all(connection)
-        schema.metadata.create_all(connection)
+        catalogs.drop_all(connection)
+        catalogs.create_all(connection)
         said = catalogs.describe(connection)
     assert made == said
     assert len(said) >= len(schema.metadata.tables)
@@ -48,11 +48,27 @@ def test_the_history_makes_what_the_schema_says(empty: Database) -> None:
 def test_alembic_finds_nothing_to_change(empty: Database) -> None:
     migrate.create_or_upgrade(empty)
     # An engine of its own: a Database leaves JSON to the types of our columns, and reflection has none.
-    with sa.create_engine(empty.url).connect() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "include_name": lambda name, kind, _: "xid" not in str(name)}
-        )
-        assert compare_metadata(context, schema.metadata) == []
+    if empty.is_sqlite:
+        _compare(empty.url, schema.metadata.tables.keys())
+        return
+    for path, tables in (
+        ("public", schema.metadata.tables.keys() - schema.OPERATIONS),
+        (METADATA_SCHEMA, schema.OPERATIONS),
+    ):
+        _compare(empty.url.update_query_dict({"options": f"-csearch_path={path}"}), tables)
+
+
+def _compare(url: sa.URL, tables: Set[str]) -> None:
+    def chosen(name: str | None, kind: str, _: object) -> bool:
+        return name in tables if kind == "table" else "xid" not in str(name)
+
+    said = sa.MetaData(naming_convention=schema.metadata.naming_convention)
+    for table in schema.metadata.sorted_tables:
+        if table.name in tables:
+            table.to_metadata(said)
+    with sa.create_engine(url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "include_name": chosen})
+        assert compare_metadata(context, said) == []
 
 
 def test_every_table_of_sqlite_is_strict(database: Database) -> None:
@@ -136,6 +152,28 @@ def test_somebody_elses_tables_are_not_taken_for_a_registry(empty: Database) -> 
         migrate.create_or_upgrade(empty)
 
 
+def test_a_table_that_would_hide_one_of_the_operations_tables_is_refused(empty: Database) -> None:
+    if empty.is_sqlite:
+        return  # one name, one table
+    with empty.transaction() as connection:
+        migrate.run_history(connection, migrate.LOCATION, "0003")
+        connection.exec_driver_sql("CREATE TABLE sync_runs (seats INTEGER)")
+    with pytest.raises(DatabaseError, match="'sync_runs' in the schema 'public', which would hide"):
+        migrate.create_or_upgrade(empty)
+
+
+def test_the_operations_tables_stand_in_a_schema_of_their_own(pg_url: str) -> None:
+    database = Database(pg_url, metadata_schema="ops")
+    migrate.create_or_upgrade(database)
+    with database.transaction() as connection:
+        rows.insert_all(connection)
+    with sa.create_engine(database.url).connect() as connection:
+        assert connection.exec_driver_sql("SELECT schema_name FROM ops.sync_runs").scalar_one() == "shop"
+    with pytest.raises(InvalidSetting, match=r"not in the schema 'lakeward'.*'?ops"):
+        migrate.open_checked(Database(pg_url))
+    database.close()
+
+
 def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no database, " * 100)
@@ -169,8 +207,8 @@ def test_a_registry_of_every_revision_comes_to_head_with_its_rows(empty: Databas
             assert old.items() <= new.items(), table
     with empty.transaction() as connection:
         triggers.remove(connection)
-        _drop_all(connection)
-        schema.metadata.create_all(connection)
+        catalogs.drop_all(connection)
+        catalogs.create_all(connection)
         assert made == catalogs.describe(connection)
 
 
@@ -245,12 +283,7 @@ def _count(connection: sa.Connection, table: str) -> int:
 def _everything(connection: sa.Connection) -> dict[str, list[dict[str, object]]]:
     """Every row of every table there is, as the driver gives it."""
     found = {}
-    for name in sorted(set(sa.inspect(connection).get_table_names()) - {catalogs.ONLY_IN_HISTORY}):
+    for name in catalogs.table_names(connection):
         result = connection.exec_driver_sql(f"SELECT * FROM {name} ORDER BY 1, 2").mappings()
         found[name] = [dict(row) for row in result]
     return found
-
-
-def _drop_all(connection: sa.Connection) -> None:
-    schema.metadata.drop_all(connection)
-    connection.exec_driver_sql("DROP TABLE alembic_version")

@@ -1,0 +1,281 @@
+"""Dead letters: records that could not be applied, kept whole until they are resolved or discarded.
+
+pending -> processing (claimed, with a lease) -> resolved or discarded; released, or its claim run out, it is pending again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import DeadLetterNotFound, ErrorRecordNotFound, InvalidInput, StatusConflict
+from lakeward.model import exact
+from lakeward.model.operations import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterStatus,
+    ErrorRecord,
+    ErrorStatus,
+    OperationType,
+)
+from lakeward.registry import redaction, runs
+from lakeward.registry.handle import Registry
+from lakeward.registry.positions import check_names, joined
+from lakeward.store import dead_letters, dialect, error_log
+
+PAGE = 100
+CLAIM_SECONDS = 300.0
+BULK = 500  # rows that one transaction changes
+MAX_SOURCE_ID = 500  # bytes of UTF-8; an index holds it
+NO_TABLE = "(none)"  # of the record of an error that named none
+EVERYTHING = DeadLetterFilter()
+
+
+def add(
+    registry: Registry,
+    schema_name: str,
+    table_name: str,
+    operation_type: OperationType,
+    record_data: Any,
+    *,
+    sync_run_id: int | None = None,
+    error_log_id: int | None = None,
+    source_record_id: str | None = None,
+    error_message: str | None = None,
+    envelope: Any = None,
+    redact_columns: Collection[str] = (),
+    connection: sa.Connection | None = None,
+) -> DeadLetter:
+    """Keep a record that could not be applied. A source record that fails again is the same row with a higher error_count,
+    pending again, and holds the record as it failed last; rows without source_record_id stay apart.
+
+    Raises:
+        InvalidName, InvalidInput.
+        SyncRunNotFound, ErrorRecordNotFound.
+    """
+    check_names(schema_name, table_name)
+    _check_source_id(source_record_id)
+    record, known = redaction.columns(record_data, redact_columns)
+    wrapping, more = redaction.columns(envelope, redact_columns)
+    exact.dumps(record, "record_data")
+    exact.dumps(wrapping, "envelope")
+    if record is None:
+        raise InvalidInput("record_data is None: a dead letter is a record; log an error where there is none")
+    values = {
+        "schema_name": schema_name,
+        "table_name": table_name,
+        "operation_type": runs.enum_value(OperationType, operation_type, "operation_type"),
+        "record_data": record,
+        "envelope": wrapping,
+        "source_record_id": source_record_id,
+        "sync_run_id": sync_run_id,
+        "error_log_id": error_log_id,
+        "error_message": redaction.storable(error_message, [*known, *more]),
+        "status": DeadLetterStatus.PENDING.value,
+    }
+    with joined(registry.database, connection) as joint:
+        runs.check_known(joint, sync_run_id)
+        if error_log_id is not None and error_log.load(joint, error_log_id) is None:
+            raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
+        now = dialect.now(joint)
+        row = {**values, "created_at": now, "last_failed_at": now}
+        return (dead_letters.insert if source_record_id is None else dead_letters.insert_or_count)(joint, row)
+
+
+def _check_source_id(source_record_id: str | None) -> None:
+    if source_record_id is None:
+        return
+    if not isinstance(source_record_id, str) or not source_record_id or "\0" in source_record_id:
+        raise InvalidInput(f"source_record_id {source_record_id!r} is no text of one character or more, without NUL")
+    if len(source_record_id.encode("utf-8", "surrogatepass")) > MAX_SOURCE_ID:
+        raise InvalidInput(
+            f"source_record_id {source_record_id[:40]!r}... is longer than {MAX_SOURCE_ID} bytes; give a digest of it"
+        )
+
+
+def add_failed(connection: sa.Connection, error: ErrorRecord, redact_columns: Collection[str] = ()) -> DeadLetter:
+    """Keep the record of an error that is not tried again. One that is there for this error already counts once more."""
+    now = dialect.now(connection)
+    found = dead_letters.of_error(connection, error.id)
+    if found is not None:
+        values = {"error_count": found.error_count + 1, "last_failed_at": max(now, found.last_failed_at)}
+        return dead_letters.update(connection, found.id, values)
+    return dead_letters.insert(
+        connection,
+        {
+            "schema_name": error.schema_name,
+            "table_name": error.table_name or NO_TABLE,
+            "operation_type": (error.operation_type or OperationType.UPSERT).value,
+            "record_data": redaction.columns(error.record_data, redact_columns)[0],
+            "sync_run_id": error.sync_run_id,
+            "error_log_id": error.id,
+            "error_message": error.error_message,
+            "error_count": error.retry_count + 1,
+            "status": DeadLetterStatus.PENDING.value,
+            "created_at": now,
+            "last_failed_at": now,
+        },
+    )
+
+
+# Looking ------------------------------------------------------------------------------------------------------------------
+def get(registry: Registry, dead_letter_id: int) -> DeadLetter:
+    """Raises DeadLetterNotFound."""
+    with registry.database.read() as connection:
+        found = dead_letters.load(connection, dead_letter_id)
+    if found is None:
+        raise _unknown(dead_letter_id)
+    return found
+
+
+def _unknown(dead_letter_id: int) -> DeadLetterNotFound:
+    return DeadLetterNotFound(f"no dead letter {dead_letter_id}; `lakeward dlq list` shows those there are")
+
+
+def list_dead_letters(
+    registry: Registry, chosen: DeadLetterFilter = EVERYTHING, limit: int | None = PAGE, before: int | None = None
+) -> list[DeadLetter]:
+    """The newest first. `before`: an id, to go on from the last page."""
+    with registry.database.read() as connection:
+        return dead_letters.page(
+            connection, chosen, limit=limit, before=dead_letters.MAX_ID if before is None else before
+        )
+
+
+def counts(registry: Registry, chosen: DeadLetterFilter = EVERYTHING) -> dict[str, int]:
+    """By status, every status named."""
+    with registry.database.read() as connection:
+        found = dead_letters.counts(connection, chosen)
+    return {status.value: found.get(status.value, 0) for status in DeadLetterStatus}
+
+
+# Working on them ----------------------------------------------------------------------------------------------------------
+def claim(
+    registry: Registry,
+    worker: str,
+    limit: int = PAGE,
+    chosen: DeadLetterFilter = EVERYTHING,
+    *,
+    lease_seconds: float = CLAIM_SECONDS,
+) -> list[DeadLetter]:
+    """Take pending ones for a worker, the oldest first; no other worker gets them before the lease has run out.
+
+    Raises InvalidInput: a worker without a name, a lease or a limit that is not above 0.
+    """
+    if not worker or not lease_seconds > 0 or limit < 1:
+        raise InvalidInput(
+            f"worker={worker!r}, lease_seconds={lease_seconds!r}, limit={limit!r}: name a worker, and give seconds and a limit "
+            "above 0"
+        )
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        return dead_letters.claim(connection, worker, now, now + timedelta(seconds=lease_seconds), limit, chosen)
+
+
+_ALLOWED: dict[str, frozenset[str]] = {
+    "released": frozenset({"processing"}),
+    "resolved": frozenset({"pending", "processing"}),
+    "discarded": frozenset({"pending", "processing"}),
+    "requeued": frozenset({"resolved", "discarded"}),
+}
+_STATUS = {"released": "pending", "requeued": "pending", "resolved": "resolved", "discarded": "discarded"}
+
+
+def change(
+    registry: Registry,
+    what: str,
+    dead_letter_id: int,
+    *,
+    claim: int | None = None,
+    resolution: str | None = None,
+    connection: sa.Connection | None = None,
+) -> DeadLetter:
+    """Release, resolve, discard or requeue one (`what`: 'released', 'resolved', 'discarded', 'requeued').
+
+    `claim`: the number of the claim under which it was worked on; needed while the claim of a worker holds. The open error
+    that it names is resolved or ignored with it.
+
+    Raises:
+        DeadLetterNotFound.
+        StatusConflict: it is in no state for this, or is claimed, and not under this claim.
+    """
+    with joined(registry.database, connection) as joint:
+        found = dead_letters.load(joint, dead_letter_id, lock=True)
+        if found is None:
+            raise _unknown(dead_letter_id)
+        now = dialect.now(joint)
+        if found.status.value not in _ALLOWED[what]:
+            raise StatusConflict(
+                f"the dead letter {dead_letter_id} is {found.status.value} and cannot be {what}; "
+                f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
+            )
+        _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
+        return _changed(joint, found, what, redaction.storable(resolution))
+
+
+def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> None:
+    if claim is None:
+        if found.status == DeadLetterStatus.PROCESSING and not has_run_out:
+            raise StatusConflict(
+                f"the dead letter {found.id} is claimed by {found.claimed_by} until {found.claimed_until}; give that claim's "
+                "number, or wait until it has run out"
+            )
+    elif found.status != DeadLetterStatus.PROCESSING or found.claim != claim:
+        raise StatusConflict(
+            f"the claim {claim} of the dead letter {found.id} is not current: it has run out, or the record failed again; "
+            "nothing was changed"
+        )
+
+
+def _changed(connection: sa.Connection, found: DeadLetter, what: str, resolution: str | None) -> DeadLetter:
+    ended = _STATUS[what] != DeadLetterStatus.PENDING.value
+    now = max(dialect.now(connection), found.created_at)
+    changed = dead_letters.update(
+        connection,
+        found.id,
+        {
+            "status": _STATUS[what],
+            "claimed_by": None,
+            "claimed_until": None,
+            "resolved_at": now if ended else None,
+            "resolution": resolution if ended else None,
+        },
+    )
+    if ended and found.error_log_id is not None:
+        status = ErrorStatus.RESOLVED if what == "resolved" else ErrorStatus.IGNORED
+        note = resolution or f"its dead letter {found.id} was {what}"
+        error_log.end(connection, [found.error_log_id], status, now, note)
+    return changed
+
+
+def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resolution: str | None = None) -> int:
+    """As `change`, all that the filter chooses and that are in a state for it; how many. Those that are claimed are left.
+
+    In transactions of some hundred each, so that nothing waits long.
+    """
+    states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
+    note = redaction.storable(resolution)
+    done, after = 0, 0
+    while True:
+        with registry.database.transaction() as connection:
+            found = dead_letters.ids(connection, chosen, states, after=after, limit=BULK)
+            for each in found:
+                locked = dead_letters.load(connection, each, lock=True)
+                if locked is not None and locked.status.value in states:
+                    _changed(connection, locked, what, note)
+                    done += 1
+        if len(found) < BULK:
+            return done
+        after = found[-1]
+
+
+def chosen_by(**filters: Any) -> DeadLetterFilter:
+    """Raises InvalidInput: a filter that is not known, or a value that it cannot have."""
+    try:
+        return msgspec.convert({k: v for k, v in filters.items() if v is not None}, DeadLetterFilter)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{filters} choose no dead letters: {error}") from None

@@ -1,0 +1,236 @@
+"""Errors: logged, tried again with growing waits, resolved or ignored; the last failure sends the record to the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict
+from lakeward.model import exact
+from lakeward.model.operations import ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
+from lakeward.registry import dead_letters, redaction, runs
+from lakeward.registry.handle import Registry
+from lakeward.registry.positions import check_names, joined
+from lakeward.store import dialect, error_log
+
+PAGE = 100
+CLAIM_SECONDS = 300.0  # how long what errors_due hands out is kept from others
+MAX_RETRIES = 1_000_000
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long to wait before a retry: `first` seconds, then `factor` times as long each time, up to `longest`."""
+
+    first: float = 60.0
+    factor: float = 2.0
+    longest: float = 3_600.0
+
+    def __post_init__(self) -> None:
+        if not (self.first > 0 and self.factor >= 1 and self.longest >= self.first):
+            raise InvalidInput(f"{self} needs first > 0, factor >= 1 and longest >= first")
+
+    def wait(self, retries: int) -> timedelta:
+        """Before the next retry, when so many are done."""
+        return timedelta(seconds=min(self.longest, self.first * self.factor ** min(retries, 60)))
+
+
+DEFAULT_BACKOFF = Backoff()
+
+
+def log(
+    registry: Registry,
+    schema_name: str,
+    error_type: ErrorType,
+    error_message: str,
+    *,
+    table_name: str | None = None,
+    sync_run_id: int | None = None,
+    error_code: str | None = None,
+    error_details: Any = None,
+    stack_trace: str | None = None,
+    record_data: Any = None,
+    operation_type: OperationType | None = None,
+    max_retries: int = 3,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    redact_columns: Collection[str] = (),
+    connection: sa.Connection | None = None,
+) -> ErrorRecord:
+    """Write down an error. Texts and details are stored without secrets, the record as it is but for `redact_columns`.
+
+    With max_retries above 0 it is due for a first retry after the back-off's first wait.
+
+    Raises:
+        InvalidName, InvalidInput.
+        SyncRunNotFound: no such run.
+    """
+    check_names(schema_name, table_name)
+    if not isinstance(max_retries, int) or not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries {max_retries!r} must be a whole number from 0 to {MAX_RETRIES:,}")
+    record, known = redaction.columns(record_data, redact_columns)
+    exact.dumps(record, "record_data")  # refused before anything is written
+    values = {
+        "schema_name": schema_name,
+        "table_name": table_name,
+        "sync_run_id": sync_run_id,
+        "error_type": runs.enum_value(ErrorType, error_type, "error_type"),
+        "error_code": redaction.storable(error_code, known),
+        "error_message": redaction.storable(error_message, known) or "",
+        "error_details": runs.info(error_details, "error_details", known),
+        "stack_trace": redaction.storable(stack_trace, known),
+        "record_data": record,
+        "operation_type": None
+        if operation_type is None
+        else runs.enum_value(OperationType, operation_type, "operation_type"),
+        "max_retries": max_retries,
+        "status": ErrorStatus.OPEN.value,
+    }
+    with joined(registry.database, connection) as joint:
+        runs.check_known(joint, sync_run_id)
+        now = dialect.now(joint)
+        due = now + backoff.wait(0) if max_retries else None
+        return error_log.insert(joint, {**values, "occurred_at": now, "next_retry_at": due})
+
+
+def due(
+    registry: Registry,
+    limit: int = PAGE,
+    schema_name: str | None = None,
+    *,
+    claim_seconds: float = CLAIM_SECONDS,
+) -> list[ErrorRecord]:
+    """Hand out errors whose retry is due, the longest due first. Nobody else gets them for `claim_seconds`.
+
+    Whoever gets one tries it again and says so by `record_retry` or `resolve`.
+    """
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        return error_log.take_due(connection, now, now + timedelta(seconds=claim_seconds), limit, schema_name)
+
+
+def record_retry(
+    registry: Registry,
+    error_id: int,
+    success: bool = False,
+    error_message: str | None = None,
+    *,
+    backoff: Backoff = DEFAULT_BACKOFF,
+    redact_columns: Collection[str] = (),
+) -> ErrorRecord:
+    """Count a retry. A success resolves the error. A failure sets the next retry; the last one that is allowed moves the
+    record, if there is one, to the dead letters: the error then stays open until the dead letter is dealt with.
+
+    Raises:
+        ErrorRecordNotFound.
+        StatusConflict: it is not open, or no retry is left.
+    """
+    with registry.database.transaction() as connection:
+        error = _open(connection, error_id, "is not tried again")
+        if error.retry_count >= error.max_retries:
+            raise StatusConflict(
+                f"the error {error_id} was tried again {error.retry_count} times, which is all that max_retries allows; "
+                "resolve or ignore it, or see its dead letter"
+            )
+        now = max(dialect.now(connection), error.occurred_at)
+        count = error.retry_count + 1
+        values: dict[str, Any] = {"retry_count": count, "last_retry_at": now, "claimed_until": None}
+        if success:
+            ended = {"status": ErrorStatus.RESOLVED.value, "resolved_at": now, "next_retry_at": None}
+            return error_log.update(connection, error_id, {**values, **ended, "resolution": f"retry {count} succeeded"})
+        if error_message is not None:
+            values["error_message"] = redaction.storable(error_message) or ""
+        values["next_retry_at"] = now + backoff.wait(count) if count < error.max_retries else None
+        failed = error_log.update(connection, error_id, values)
+        if count == error.max_retries and failed.record_data is not None:
+            dead_letters.add_failed(connection, failed, redact_columns)
+        return failed
+
+
+def _open(connection: sa.Connection, error_id: int, what: str) -> ErrorRecord:
+    error = error_log.load(connection, error_id, lock=True)
+    if error is None:
+        raise _unknown(error_id)
+    if error.status != ErrorStatus.OPEN:
+        raise StatusConflict(f"the error {error_id} {what}: it is {error.status.value} since {error.resolved_at}")
+    return error
+
+
+def _unknown(error_id: int) -> ErrorRecordNotFound:
+    return ErrorRecordNotFound(f"no error {error_id}; `lakeward errors list` shows those there are")
+
+
+def resolve(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
+    """Raises ErrorRecordNotFound; StatusConflict: it is not open."""
+    return _end(registry, error_id, ErrorStatus.RESOLVED, resolution)
+
+
+def ignore(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
+    """Raises ErrorRecordNotFound; StatusConflict: it is not open."""
+    return _end(registry, error_id, ErrorStatus.IGNORED, resolution)
+
+
+def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str | None) -> ErrorRecord:
+    with registry.database.transaction() as connection:
+        error = _open(connection, error_id, f"cannot be {status.value}")
+        now = max(dialect.now(connection), error.occurred_at)
+        error_log.end(connection, [error_id], status, now, redaction.storable(resolution))
+        ended = error_log.load(connection, error_id)
+    assert ended is not None
+    return ended
+
+
+def get(registry: Registry, error_id: int) -> ErrorRecord:
+    """Raises ErrorRecordNotFound."""
+    with registry.database.read() as connection:
+        found = error_log.load(connection, error_id)
+    if found is None:
+        raise _unknown(error_id)
+    return found
+
+
+def list_errors(
+    registry: Registry,
+    schema_name: str | None = None,
+    table_name: str | None = None,
+    error_type: ErrorType | None = None,
+    status: ErrorStatus | None = None,
+    sync_run_id: int | None = None,
+    since: datetime | None = None,
+    limit: int | None = PAGE,
+    before: int | None = None,
+) -> list[ErrorRecord]:
+    """The newest first. `before`: an id, to go on from the last page; `since`: occurred then or later."""
+    kind = None if error_type is None else ErrorType(runs.enum_value(ErrorType, error_type, "error_type"))
+    state = None if status is None else ErrorStatus(runs.enum_value(ErrorStatus, status, "status"))
+    with registry.database.read() as connection:
+        return error_log.page(
+            connection,
+            schema_name=schema_name,
+            table_name=table_name,
+            error_type=kind,
+            status=state,
+            sync_run_id=sync_run_id,
+            since=since,
+            limit=limit,
+            before=error_log.MAX_ID if before is None else before,
+        )
+
+
+def trends(registry: Registry, schema_name: str | None = None, hours: float = 24.0) -> list[ErrorTrend]:
+    """Errors by hour and type, the oldest hour first, with what became of those that were tried again."""
+    with registry.database.read() as connection:
+        moment = dialect.now(connection) - timedelta(hours=hours)
+        rows = error_log.since(connection, moment, schema_name)
+    return [
+        ErrorTrend(
+            hour=datetime.fromisoformat(row["hour"]).replace(tzinfo=UTC),
+            error_type=ErrorType(row["error_type"]),
+            errors=int(row["errors"]),
+            retried=int(row["retried"]),
+            resolved_by_retry=int(row["resolved_by_retry"]),
+        )
+        for row in rows
+    ]

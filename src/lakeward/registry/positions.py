@@ -1,0 +1,180 @@
+"""Where syncs stand: positions of streams, timestamps of batches, marks of initial loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.errors import InvalidInput, PositionConflict, SyncRunNotFound
+from lakeward.model import exact
+from lakeward.model.names import check_level
+from lakeward.model.operations import Document, MarkerType, SyncMarker
+from lakeward.registry.handle import Registry
+from lakeward.store import dialect, markers
+from lakeward.store.database import Database
+
+
+class _Anything:
+    """As `expected`: whatever is there."""
+
+    def __repr__(self) -> str:
+        return "ANYTHING"
+
+
+ANYTHING = _Anything()
+TIMESTAMP = "timestamp"  # the key of a batch's position
+
+
+@contextmanager
+def joined(database: Database, connection: sa.Connection | None) -> Iterator[sa.Connection]:
+    """The caller's transaction where there is one, else one of our own."""
+    if connection is None:
+        with database.transaction() as own:
+            yield own
+        return
+    if connection.engine.dialect is not database.engine.dialect:
+        dialect.see_metadata(connection, database.metadata_schema)
+    yield connection
+
+
+def check_names(schema_name: str, table_name: str | None = None) -> None:
+    """Raises InvalidName."""
+    check_level(schema_name, "schema_name")
+    if table_name is not None:
+        check_level(table_name, "table_name")
+
+
+def update(
+    registry: Registry,
+    marker_type: MarkerType,
+    schema_name: str,
+    position: Mapping[str, Any],
+    table_name: str | None = None,
+    sync_run_id: int | None = None,
+    *,
+    expected: Mapping[str, Any] | _Anything | None = ANYTHING,
+    connection: sa.Connection | None = None,
+) -> SyncMarker:
+    """Set where a sync goes on.
+
+    Args:
+        position: any object that model/exact.py can keep; it comes back as it is.
+        expected: the position that must be there now, none for none yet.
+        connection: the caller's transaction, in which the position then commits or not.
+
+    Raises:
+        PositionConflict: another position is there than was expected.
+        SyncRunNotFound, InvalidName, InvalidInput.
+    """
+    check_names(schema_name, table_name)
+    if not isinstance(position, Mapping):
+        raise InvalidInput(f"position {str(position)[:200]!r} is no object; give one such as {{'lsn': '0/16B3748'}}")
+    exact.dumps(position, "position")  # refused before anything is written
+    with joined(registry.database, connection) as joint:
+        try:
+            return _write(joint, marker_type, schema_name, position, table_name, sync_run_id, expected)
+        except sa.exc.IntegrityError as error:
+            raise unknown_run(sync_run_id) from error
+
+
+def unknown_run(sync_run_id: int | None) -> SyncRunNotFound:
+    return SyncRunNotFound(f"no sync run {sync_run_id}; `lakeward runs list` shows those there are")
+
+
+def _write(
+    connection: sa.Connection,
+    kind: MarkerType,
+    schema_name: str,
+    position: Mapping[str, Any],
+    table_name: str | None,
+    sync_run_id: int | None,
+    expected: Mapping[str, Any] | _Anything | None,
+) -> SyncMarker:
+    now = dialect.now(connection)
+    if isinstance(expected, _Anything):
+        return markers.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+    if expected is None:
+        made = markers.insert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+        if made is None:
+            raise _conflict(connection, kind, schema_name, table_name, expected)
+        return made
+    found = markers.load(connection, schema_name, table_name, kind, lock=True)
+    if found is None or not exact.same(found.position_data, expected):
+        raise _conflict(connection, kind, schema_name, table_name, expected)
+    return markers.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+
+
+def _conflict(
+    connection: sa.Connection, kind: MarkerType, schema_name: str, table_name: str | None, expected: Any
+) -> PositionConflict:
+    found = markers.load(connection, schema_name, table_name, kind)
+    there = "none" if found is None else str(found.position_data)[:300]
+    return PositionConflict(
+        f"the {kind.value} position of {schema_name}{'' if table_name is None else '.' + table_name} is {there}, not "
+        f"{str(expected)[:300]}; somebody else has moved it: read it again and go on from there"
+    )
+
+
+def get(
+    registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None
+) -> Document | None:
+    """A position as it was written, the last that has committed; none if there is none.
+
+    On SQLite one that this thread has read before is remembered until anything is committed to the registry.
+    """
+    lookups = registry.database.lookups
+    memory = lookups.memory()
+    key = (schema_name, table_name, marker_type)
+    if memory is not None and (known := memory.get(key)) is not None:
+        return known[0].copy() if known[1] else exact.loads(exact.dumps(known[0]))  # type: ignore[no-any-return]
+    parameters = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
+    row = lookups.one(markers.POSITION, parameters)
+    if row is None:
+        return None
+    position: Document = row["position_data"]
+    if memory is not None:
+        # A caller may change what it gets: a flat object is copied, others are made anew.
+        flat = not any(isinstance(value, (dict, list, set, bytearray, tuple)) for value in position.values())
+        memory[key] = (position, flat)
+        return position.copy() if flat else exact.loads(exact.dumps(position))
+    return position
+
+
+def load_in(
+    connection: sa.Connection, marker_type: MarkerType, schema_name: str, table_name: str | None = None
+) -> SyncMarker | None:
+    """As the transaction sees it, its own writes too."""
+    return markers.load(connection, schema_name, table_name, marker_type)
+
+
+def list_markers(
+    registry: Registry, schema_name: str | None = None, marker_type: MarkerType | None = None
+) -> list[SyncMarker]:
+    """By id."""
+    with registry.database.read() as connection:
+        return markers.page(connection, schema_name, marker_type)
+
+
+def delete(registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None) -> bool:
+    """Forget a position; whether there was one. What reads it starts anew."""
+    with registry.database.transaction() as connection:
+        return markers.delete(connection, schema_name, table_name, marker_type)
+
+
+def update_timestamp(
+    registry: Registry, schema_name: str, timestamp: datetime, table_name: str | None = None, **others: Any
+) -> SyncMarker:
+    """Set the time up to which a batch sync has read. Raises as `update`, and InvalidInput for what is no datetime."""
+    if not isinstance(timestamp, datetime):
+        raise InvalidInput(f"timestamp {timestamp!r} is no datetime")
+    return update(registry, MarkerType.BATCH, schema_name, {TIMESTAMP: timestamp}, table_name, **others)
+
+
+def get_timestamp(registry: Registry, schema_name: str, table_name: str | None = None) -> datetime | None:
+    found = get(registry, MarkerType.BATCH, schema_name, table_name)
+    value = None if found is None else found.get(TIMESTAMP)
+    return value if isinstance(value, datetime) else None

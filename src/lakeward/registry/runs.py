@@ -1,0 +1,223 @@
+"""Sync runs: started, seen alive, ended once; given up where nothing was heard of them for too long."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+import structlog
+
+from lakeward.errors import InvalidInput, StatusConflict
+from lakeward.model import exact
+from lakeward.model.operations import SyncMode, SyncRun, SyncRunStatistics, SyncStatus
+from lakeward.registry import redaction
+from lakeward.registry.handle import Registry
+from lakeward.registry.positions import check_names, joined, unknown_run
+from lakeward.store import dialect, runs
+
+log = structlog.get_logger()
+
+PAGE = 100
+RECOVERED_AT_ONCE = 200  # runs that one transaction gives up
+
+
+def start(
+    registry: Registry,
+    schema_name: str,
+    sync_mode: SyncMode,
+    *,
+    config_hash: str | None = None,
+    source_info: Any = None,
+    destination_info: Any = None,
+    instance_id: str | None = None,
+    node_id: str | None = None,
+    connection: sa.Connection | None = None,
+) -> SyncRun:
+    """Begin a run. Secrets in source_info and destination_info are not stored.
+
+    Raises:
+        InvalidName, InvalidInput.
+    """
+    check_names(schema_name)
+    values = {
+        "schema_name": schema_name,
+        "sync_mode": enum_value(SyncMode, sync_mode, "sync_mode"),
+        "status": SyncStatus.RUNNING.value,
+        "config_hash": redaction.storable(config_hash),
+        "source_info": info(source_info, "source_info"),
+        "destination_info": info(destination_info, "destination_info"),
+        "instance_id": redaction.storable(instance_id),
+        "node_id": redaction.storable(node_id),
+    }
+    with joined(registry.database, connection) as joint:
+        now = dialect.now(joint)
+        return runs.insert(joint, {**values, "started_at": now, "last_seen_at": now})
+
+
+def enum_value(kind: type[Any], value: Any, what: str) -> str:
+    """Raises InvalidInput: naming what would be accepted."""
+    try:
+        return str(kind(value).value)
+    except ValueError:
+        raise InvalidInput(f"{what} {value!r} is none of {', '.join(each.value for each in kind)}") from None
+
+
+def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
+    """A document to show to people: without secrets, and with the repr of what JSON cannot hold."""
+    return None if value is None else exact.loads(exact.dumps(redaction.document(value, known), what, lenient=True))
+
+
+def heartbeat(registry: Registry, run_id: int) -> SyncRun:
+    """Say that a run lives. Raises SyncRunNotFound; StatusConflict: it has ended, or was given up."""
+    with registry.database.transaction() as connection:
+        run = _running(connection, run_id, "sends no heartbeat")
+        now = max(dialect.now(connection), run.last_seen_at)
+        return runs.update(connection, run_id, {"last_seen_at": now, "heartbeat_at": now})
+
+
+def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatistics) -> SyncRun:
+    """Set what a run has done so far, in all; it is a sign of life too. Raises as `heartbeat`."""
+    with registry.database.transaction() as connection:
+        run = _running(connection, run_id, "takes no statistics")
+        now = max(dialect.now(connection), run.last_seen_at)
+        return runs.update(connection, run_id, {"last_seen_at": now, **_counts(statistics)})
+
+
+def _running(connection: sa.Connection, run_id: int, what: str) -> SyncRun:
+    run = runs.load(connection, run_id, lock=True)
+    if run is None:
+        raise unknown_run(run_id)
+    if run.status != SyncStatus.RUNNING:
+        raise StatusConflict(f"the sync run {run_id} {what}: it is {run.status.value} since {run.completed_at}")
+    return run
+
+
+def _counts(statistics: SyncRunStatistics | None) -> dict[str, int]:
+    if statistics is None:
+        return {}
+    counts = msgspec.structs.asdict(statistics)
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+            raise InvalidInput(f"{name} {value!r} must be a whole number from 0 on")
+    return counts
+
+
+def complete(
+    registry: Registry,
+    run_id: int,
+    status: SyncStatus = SyncStatus.COMPLETED,
+    statistics: SyncRunStatistics | None = None,
+    error_message: str | None = None,
+    error_details: Any = None,
+    *,
+    connection: sa.Connection | None = None,
+) -> SyncRun:
+    """End a run. Ending it again in the same way changes nothing; in another way is refused.
+
+    Raises:
+        SyncRunNotFound.
+        StatusConflict: it has ended otherwise, or was given up.
+        InvalidInput: a status that is no end, counts below 0.
+    """
+    ending = SyncStatus(enum_value(SyncStatus, status, "status"))
+    if ending == SyncStatus.RUNNING:
+        raise InvalidInput("status 'running' ends no run; give completed, failed or cancelled")
+    counts = _counts(statistics)
+    values = {"error_message": redaction.storable(error_message), "error_details": info(error_details, "error_details")}
+    with joined(registry.database, connection) as joint:
+        run = runs.load(joint, run_id, lock=True)
+        if run is None:
+            raise unknown_run(run_id)
+        if run.status != SyncStatus.RUNNING:
+            if run.status == ending and all(getattr(run, name) == value for name, value in counts.items()):
+                return run
+            raise StatusConflict(
+                f"the sync run {run_id} is {run.status.value} since {run.completed_at} and cannot become {ending.value}; "
+                "start another run"
+            )
+        return _end(joint, run, ending, {**counts, **values})
+
+
+def _end(connection: sa.Connection, run: SyncRun, status: SyncStatus, values: dict[str, Any]) -> SyncRun:
+    now = max(dialect.now(connection), run.started_at)  # a clock may go back
+    duration = (now - run.started_at) // timedelta(milliseconds=1)
+    seen = max(now, run.last_seen_at)
+    ended = {"status": status.value, "completed_at": now, "duration_ms": duration, "last_seen_at": seen}
+    return runs.update(connection, run.id, {**values, **ended})
+
+
+def get(registry: Registry, run_id: int) -> SyncRun:
+    """Raises SyncRunNotFound."""
+    with registry.database.read() as connection:
+        found = runs.load(connection, run_id)
+    if found is None:
+        raise unknown_run(run_id)
+    return found
+
+
+def list_runs(
+    registry: Registry,
+    schema_name: str | None = None,
+    status: SyncStatus | None = None,
+    sync_mode: SyncMode | None = None,
+    since: datetime | None = None,
+    limit: int | None = PAGE,
+    before: int | None = None,
+) -> list[SyncRun]:
+    """The newest first. `before`: an id, to go on from the last page; `since`: started then or later."""
+    chosen = None if status is None else SyncStatus(enum_value(SyncStatus, status, "status"))
+    mode = None if sync_mode is None else SyncMode(enum_value(SyncMode, sync_mode, "sync_mode"))
+    with registry.database.read() as connection:
+        return runs.page(
+            connection,
+            schema_name=schema_name,
+            status=chosen,
+            sync_mode=mode,
+            since=since,
+            limit=limit,
+            before=runs.MAX_ID if before is None else before,
+        )
+
+
+def recover(
+    registry: Registry, max_age_hours: float = 24.0, *, heartbeat_seconds: float | None = None
+) -> list[SyncRun]:
+    """Mark as failed the runs of which nothing was heard for so long; a healthy one of any age is left alone.
+
+    Args:
+        heartbeat_seconds: a shorter limit for runs that do send heartbeats.
+
+    Raises:
+        InvalidInput: an age that is not above 0.
+    """
+    if max_age_hours <= 0 or (heartbeat_seconds is not None and heartbeat_seconds <= 0):
+        raise InvalidInput(f"max_age_hours={max_age_hours!r}, heartbeat_seconds={heartbeat_seconds!r} must be above 0")
+    found = _give_up(registry, timedelta(hours=max_age_hours), with_heartbeats=False)
+    if heartbeat_seconds is not None:
+        found += _give_up(registry, timedelta(seconds=heartbeat_seconds), with_heartbeats=True)
+    return found
+
+
+def _give_up(registry: Registry, age: timedelta, *, with_heartbeats: bool) -> list[SyncRun]:
+    given_up: list[SyncRun] = []
+    while True:
+        with registry.database.transaction() as connection:
+            since = dialect.now(connection) - age
+            found = runs.silent(connection, since, with_heartbeats=with_heartbeats, limit=RECOVERED_AT_ONCE)
+            for run in found:
+                message = f"no sign of life since {run.last_seen_at.isoformat()}: given up"
+                given_up.append(_end(connection, run, SyncStatus.FAILED, {"error_message": message}))
+        if len(found) < RECOVERED_AT_ONCE:
+            break
+    for run in given_up:
+        log.warning("sync_run_given_up", sync_run_id=run.id, schema_name=run.schema_name)
+    return given_up
+
+
+def check_known(connection: sa.Connection, run_id: int | None) -> None:
+    """Raises SyncRunNotFound."""
+    if run_id is not None and runs.load(connection, run_id) is None:
+        raise unknown_run(run_id)

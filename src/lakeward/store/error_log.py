@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.operations import ErrorRecord, ErrorStatus, ErrorType, OperationType
+from lakeward.store import dialect
+from lakeward.store.records import columns
+from lakeward.store.schema import error_log
+
+_c = error_log.c
+_COLUMNS = columns(error_log, ErrorRecord)
+# Literals, so that a plan sees that the index of what is due serves.
+_DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
+MAX_ID = (1 << 63) - 1
+
+
+def _record(row: Mapping[Any, Any]) -> ErrorRecord:
+    operation = row["operation_type"]
+    return ErrorRecord(
+        **{
+            **row,
+            "error_type": ErrorType(row["error_type"]),
+            "status": ErrorStatus(row["status"]),
+            "operation_type": None if operation is None else OperationType(operation),
+        }
+    )
+
+
+def insert(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
+    return _record(connection.execute(error_log.insert().values(values).returning(*_COLUMNS)).mappings().one())
+
+
+def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord | None:
+    query = sa.select(*_COLUMNS).where(_c.id == error_id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    return None if row is None else _record(row)
+
+
+def update(connection: sa.Connection, error_id: int, values: Mapping[str, Any]) -> ErrorRecord:
+    change = error_log.update().where(_c.id == error_id).values(values).returning(*_COLUMNS)
+    return _record(connection.execute(change).mappings().one())
+
+
+def page(
+    connection: sa.Connection,
+    *,
+    schema_name: str | None = None,
+    table_name: str | None = None,
+    error_type: ErrorType | None = None,
+    status: ErrorStatus | None = None,
+    sync_run_id: int | None = None,
+    since: datetime | None = None,
+    before: int = MAX_ID,
+    limit: int | None = None,
+) -> list[ErrorRecord]:
+    """The newest first."""
+    query = sa.select(*_COLUMNS).where(_c.id < before)
+    for column, value in (
+        (_c.schema_name, schema_name),
+        (_c.table_name, table_name),
+        (_c.error_type, None if error_type is None else error_type.value),
+        (_c.status, None if status is None else status.value),
+        (_c.sync_run_id, sync_run_id),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if since is not None:
+        query = query.where(_c.occurred_at >= since)
+    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+
+
+def take_due(
+    connection: sa.Connection, now: datetime, until: datetime, limit: int, schema_name: str | None = None
+) -> list[ErrorRecord]:
+    """Hand out open errors whose time has come and that nobody has: the longest due first. They are taken until `until`."""
+    query = sa.select(_c.id).where(_DUE, _c.next_retry_at <= now)
+    query = query.where(sa.or_(_c.claimed_until.is_(None), _c.claimed_until <= now))
+    if schema_name is not None:
+        query = query.where(_c.schema_name == schema_name)
+    ids = list(
+        connection.execute(query.order_by(_c.next_retry_at).limit(limit).with_for_update(skip_locked=True)).scalars()
+    )
+    if not ids:
+        return []
+    chosen = dialect.in_integers(connection, _c.id, ids)
+    taken = error_log.update().where(chosen).values(claimed_until=until).returning(*_COLUMNS)
+    found = [_record(row) for row in connection.execute(taken).mappings()]
+    return sorted(found, key=lambda error: (error.next_retry_at or now, error.id))
+
+
+def end(
+    connection: sa.Connection, error_ids: Iterable[int], status: ErrorStatus, now: datetime, resolution: str | None
+) -> int:
+    """Resolve or ignore open errors; how many there were."""
+    change = error_log.update().where(dialect.in_integers(connection, _c.id, error_ids), _c.status == "open")
+    values = {"status": status.value, "resolved_at": now, "resolution": resolution}
+    return connection.execute(change.values({**values, "next_retry_at": None, "claimed_until": None})).rowcount
+
+
+def since(connection: sa.Connection, moment: datetime, schema_name: str | None = None) -> list[Mapping[str, Any]]:
+    """Hour by hour and type by type: errors, those tried again, and of them those resolved."""
+    hour = sa.func.substr(_c.occurred_at, 1, 13) if dialect.is_sqlite(connection) else _hour_of_postgresql()
+    retried = _c.retry_count > 0
+    query = sa.select(
+        hour.label("hour"),
+        _c.error_type,
+        sa.func.count().label("errors"),
+        sa.func.sum(sa.case((retried, 1), else_=0)).label("retried"),
+        sa.func.sum(sa.case((sa.and_(retried, _c.status == "resolved"), 1), else_=0)).label("resolved_by_retry"),
+    ).where(_c.occurred_at >= moment)
+    if schema_name is not None:
+        query = query.where(_c.schema_name == schema_name)
+    grouped = query.group_by(sa.text("1"), _c.error_type).order_by(sa.text("1"), _c.error_type)
+    return [dict(row) for row in connection.execute(grouped).mappings()]
+
+
+def _hour_of_postgresql() -> Any:
+    return sa.func.to_char(sa.func.timezone("UTC", _c.occurred_at), 'YYYY-MM-DD"T"HH24')
+
+
+def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
+    """Delete those resolved or ignored before a time, the oldest first."""
+    old = sa.select(_c.id).where(_c.resolved_at < before).order_by(_c.resolved_at).limit(limit)
+    return connection.execute(error_log.delete().where(_c.id.in_(old))).rowcount

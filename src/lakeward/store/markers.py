@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.operations import MarkerType, SyncMarker
+from lakeward.store import dialect
+from lakeward.store.prepared import Prepared, Row
+from lakeward.store.records import columns
+from lakeward.store.schema import sync_markers
+
+_c = sync_markers.c
+_COLUMNS = columns(sync_markers, SyncMarker)
+# The literals let a plan see that the unique index serves.
+_table_key = sa.func.coalesce(_c.table_name, sa.literal_column("''"))
+_KEY = sa.and_(
+    _c.schema_name == sa.bindparam("schema_name"),
+    _table_key == sa.bindparam("table_key", type_=sa.Text),
+    _c.marker_type == sa.bindparam("marker_type"),
+)
+POSITION = Prepared(sa.select(_c.position_data).where(_KEY))
+_CHANGED = ("position_data", "last_updated", "sync_run_id")
+_VALUES: dict[str, sa.BindParameter[Any]] = {
+    name: sa.bindparam(name) for name in ("schema_name", "table_name", "marker_type", *_CHANGED)
+}
+
+
+def _statements(name: str) -> dict[str, Prepared]:
+    """What writes a marker; the databases have one syntax for it, and SQLAlchemy two names."""
+    insert = dialect.insert_of(name, sync_markers).values(_VALUES)
+    key = [_c.schema_name, sa.text("coalesce(table_name, '')"), _c.marker_type]
+    changed = {each: insert.excluded[each] for each in _CHANGED}
+    return {
+        "insert": Prepared(insert.on_conflict_do_nothing(index_elements=key).returning(*_COLUMNS)),
+        "upsert": Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(*_COLUMNS)),
+    }
+
+
+_WRITES = {name: _statements(name) for name in ("sqlite", "postgresql")}
+
+
+def from_row(row: Row | None) -> SyncMarker | None:
+    return None if row is None else SyncMarker(**{**row, "marker_type": MarkerType(row["marker_type"])})
+
+
+def load(
+    connection: sa.Connection, schema_name: str, table_name: str | None, marker_type: MarkerType, *, lock: bool = False
+) -> SyncMarker | None:
+    """A marker; with `lock`, until the transaction ends it stays as it is."""
+    query = sa.select(*_COLUMNS).where(_KEY)
+    key = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
+    found = connection.execute(query.with_for_update() if lock else query, key).one_or_none()
+    return None if found is None else from_row(dict(found._mapping))
+
+
+def _row(
+    schema_name: str,
+    table_name: str | None,
+    marker_type: MarkerType,
+    position: Any,
+    now: datetime,
+    sync_run_id: int | None,
+) -> Row:
+    return {
+        "schema_name": schema_name,
+        "table_name": table_name,
+        "marker_type": marker_type.value,
+        "position_data": position,
+        "last_updated": now,
+        "sync_run_id": sync_run_id,
+    }
+
+
+def insert(
+    connection: sa.Connection,
+    schema_name: str,
+    table_name: str | None,
+    marker_type: MarkerType,
+    position: Any,
+    now: datetime,
+    sync_run_id: int | None,
+) -> SyncMarker | None:
+    """None where there is one already, be it since a moment."""
+    row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
+    return from_row(_WRITES[connection.dialect.name]["insert"].one(connection, row))
+
+
+def upsert(
+    connection: sa.Connection,
+    schema_name: str,
+    table_name: str | None,
+    marker_type: MarkerType,
+    position: Any,
+    now: datetime,
+    sync_run_id: int | None,
+) -> SyncMarker:
+    row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
+    made = from_row(_WRITES[connection.dialect.name]["upsert"].one(connection, row))
+    assert made is not None
+    return made
+
+
+def delete(connection: sa.Connection, schema_name: str, table_name: str | None, marker_type: MarkerType) -> bool:
+    key = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
+    return connection.execute(sync_markers.delete().where(_KEY), key).rowcount == 1
+
+
+def page(
+    connection: sa.Connection, schema_name: str | None = None, marker_type: MarkerType | None = None, after: int = 0
+) -> list[SyncMarker]:
+    """By id."""
+    query = sa.select(*_COLUMNS).where(_c.id > after)
+    if schema_name is not None:
+        query = query.where(_c.schema_name == schema_name)
+    if marker_type is not None:
+        query = query.where(_c.marker_type == marker_type.value)
+    rows = connection.execute(query.order_by(_c.id)).mappings()
+    return [marker for row in rows if (marker := from_row(dict(row))) is not None]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.model.operations import SyncMode, SyncRun, SyncStatus
+from lakeward.store.records import columns
+from lakeward.store.schema import dead_letter_queue, error_log, sync_runs
+
+_c = sync_runs.c
+_COLUMNS = columns(sync_runs, SyncRun)
+_RUNNING = _c.status == sa.literal_column("'running'")
+MAX_ID = (1 << 63) - 1
+
+
+def _record(row: Mapping[Any, Any]) -> SyncRun:
+    return SyncRun(**{**row, "sync_mode": SyncMode(row["sync_mode"]), "status": SyncStatus(row["status"])})
+
+
+def insert(connection: sa.Connection, values: Mapping[str, Any]) -> SyncRun:
+    return _record(connection.execute(sync_runs.insert().values(values).returning(*_COLUMNS)).mappings().one())
+
+
+def load(connection: sa.Connection, run_id: int, *, lock: bool = False) -> SyncRun | None:
+    query = sa.select(*_COLUMNS).where(_c.id == run_id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    return None if row is None else _record(row)
+
+
+def update(connection: sa.Connection, run_id: int, values: Mapping[str, Any]) -> SyncRun:
+    change = sync_runs.update().where(_c.id == run_id).values(values).returning(*_COLUMNS)
+    return _record(connection.execute(change).mappings().one())
+
+
+def page(
+    connection: sa.Connection,
+    *,
+    schema_name: str | None = None,
+    status: SyncStatus | None = None,
+    sync_mode: SyncMode | None = None,
+    since: datetime | None = None,
+    before: int = MAX_ID,
+    limit: int | None = None,
+) -> list[SyncRun]:
+    """The newest first."""
+    query = sa.select(*_COLUMNS).where(_c.id < before)
+    for column, value in ((_c.schema_name, schema_name), (_c.status, status), (_c.sync_mode, sync_mode)):
+        if value is not None:
+            query = query.where(column == str(value))
+    if since is not None:
+        query = query.where(_c.started_at >= since)
+    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+
+
+def silent(connection: sa.Connection, since: datetime, *, with_heartbeats: bool, limit: int) -> list[SyncRun]:
+    """Running ones without a sign of life since a time, locked; the longest silent first. Those locked are left out.
+
+    With `with_heartbeats`, of those alone that have sent one.
+    """
+    query = sa.select(*_COLUMNS).where(_RUNNING, _c.last_seen_at < since)
+    if with_heartbeats:
+        query = query.where(_c.heartbeat_at.is_not(None))
+    query = query.order_by(_c.last_seen_at).limit(limit).with_for_update(skip_locked=True)
+    return [_record(row) for row in connection.execute(query).mappings()]
+
+
+def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
+    """Delete those that ended before a time, the oldest first, but those that open errors and dead letters refer to."""
+    errors, dead = error_log.c, dead_letter_queue.c
+    kept = sa.or_(
+        sa.exists().where(errors.sync_run_id == _c.id, errors.resolved_at.is_(None)),
+        sa.exists().where(dead.sync_run_id == _c.id, dead.resolved_at.is_(None)),
+    )
+    old = sa.select(_c.id).where(_c.completed_at < before, ~kept).order_by(_c.completed_at).limit(limit)
+    return connection.execute(sync_runs.delete().where(_c.id.in_(old))).rowcount

@@ -1,0 +1,114 @@
+"""Values come back from their text as they went in: type for type."""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakeward.errors import InvalidInput
+from lakeward.model import exact
+
+KEPT: list[Any] = [
+    {"lsn": "0/16B3748", "offset": 2**63, "big": 2**200, "negative": -(2**100)},
+    {"one": 1, "one point zero": 1.0, "minus zero": -0.0, "true": True, "none": None},
+    {"infinite": math.inf, "minus": -math.inf},
+    "NUL \0 and \ud800 alone, ä, 😀",
+    {"\0": {"": []}},
+    b"\x00\xff" * 10,
+    bytearray(b"\x00"),
+    Decimal("1234567890123456789012345678901234567890.1234567890"),
+    [Decimal("NaN"), Decimal("1E+400"), Decimal("-0.00")],
+    [date(1, 1, 1), date(9999, 12, 31), "0044-03-15 BC", "294276-12-31", "infinity"],
+    [
+        datetime(1, 1, 1),
+        datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+    ],
+    [time(1, 2, 3, 4), timedelta(days=-1, microseconds=1), uuid.UUID(int=5)],
+    (1, (2, [3])),
+    {1, 2},
+    frozenset({b"a"}),
+    {1: "a", (2, 3): "b", None: b"c"},
+    {"$decimal": "1"},
+    {"$object": {"$bytes": "AA=="}},
+    {"$unknown": 1},
+    {"$a": 1, "$b": Decimal(1)},
+    {"b": 1, "a": 2},
+]
+
+
+def _typed(value: Any) -> Any:
+    """A value with the types of all its parts, so that 1, 1.0 and True differ, and NaN is NaN."""
+    if isinstance(value, dict):
+        return dict, [(_typed(key), _typed(each)) for key, each in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [_typed(each) for each in value]
+    return type(value), repr(sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value)
+
+
+@pytest.mark.parametrize("value", KEPT, ids=lambda value: repr(value)[:40])
+def test_a_value_comes_back_as_it_was(value: Any) -> None:
+    text = exact.dumps(value)
+    text.encode()
+    assert "\0" not in text
+    assert _typed(exact.loads(text)) == _typed(value)
+
+
+def test_nan_comes_back_as_nan() -> None:
+    assert math.isnan(exact.loads(exact.dumps({"a": [math.nan]}))["a"][0])
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.decimals()
+    | st.dates()
+    | st.datetimes().map(lambda value: value.replace(fold=0))
+    | st.timedeltas(),
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.just("$decimal"), inner),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_any_value_comes_back_as_it_was(value: Any) -> None:
+    assert _typed(exact.loads(exact.dumps(value))) == _typed(value)
+
+
+def test_what_json_has_is_written_as_json_writes_it() -> None:
+    value = {"id": 1, "name": "ä", "tags": ["a", {"b": None}], "price": 1.5}
+    assert json.loads(exact.dumps(value)) == value
+
+
+def test_values_are_the_same_type_for_type_whatever_the_order_of_keys() -> None:
+    assert exact.same({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert exact.same({"a": math.nan}, {"a": math.nan})
+    for other in ({"a": 1.0}, {"a": True}, {"a": "1"}, {"a": Decimal(1)}):
+        assert not exact.same({"a": 1}, other)
+
+
+def test_what_cannot_be_kept_is_refused_with_its_place_or_shown_as_its_repr() -> None:
+    value = {"a": [1, {"b": object}]}
+    with pytest.raises(InvalidInput, match=r"record\.a\[1\]\.b is of the type builtins\.type"):
+        exact.dumps(value, "record")
+    assert exact.loads(exact.dumps(value, lenient=True)) == {"a": [1, {"b": repr(object)}]}
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    deep: Any = 1.5
+    for _ in range(exact.MAX_DEPTH + 2):
+        deep = [deep]
+    with pytest.raises(InvalidInput, match="deeper than 100 levels"):
+        exact.dumps(deep)
