@@ -33,6 +33,7 @@ class Delivery:
         self._head = head
         self._park = park
         self._log: Any = log.bind(component=lane.name)
+        self._tells = structlog.is_configured()  # its default prints every level: thousands of lines a second
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
         self._stopped = threading.Event()
@@ -104,6 +105,8 @@ class Delivery:
         lane.put_back(task, entry, 0.0)  # it goes with all that waited
 
     def _told(self, entry: Entry, result: str, **more: str) -> None:
+        if not self._tells:
+            return
         change = entry.change
         self._log.debug(
             "event",

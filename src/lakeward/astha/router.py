@@ -110,7 +110,7 @@ class Lane:
         self.length = 0  # entries that are not done
         self.moves = 0  # grows with all that moves the cursor
         self._done = Position("", 0)  # all before it is done
-        self._refresh: str | None = None  # why a refresh is due
+        self._refresh: str | None = "start"  # why a refresh is due
         self._refresh_at = 0.0  # not before
         self._refresh_failures = 0
         self.is_refreshing = False

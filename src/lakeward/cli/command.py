@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from lakeward.errors import LakewardError
+from lakeward.errors import InvalidSetting, LakewardError
 
 if TYPE_CHECKING:
     from lakeward.config import Settings
     from lakeward.lake import Lake
+    from lakeward.registry import Registry
 
 T = TypeVar("T")
 
@@ -57,6 +60,15 @@ class Context:
 
         log_to_stderr()
         return connect(self.registry, self.warehouse, config=self.config, create=make, **others)
+
+    @contextmanager
+    def opened_registry(self) -> Iterator[Registry]:
+        """The registry alone, for commands that touch no storage. Raises as `lake`."""
+        from lakeward.registry import open_registry
+
+        log_to_stderr()
+        with open_registry(self.settings(), create=False, touch_warehouse=False) as registry:
+            yield registry
 
 
 def command(
@@ -104,10 +116,23 @@ def fail(error: LakewardError, *, json: bool) -> int:
 
 
 def log_to_stderr() -> None:
-    """Standard output is the command's answer; what the library logs is not."""
+    """Standard output is the command's answer; what the library logs is not. LAKEWARD_LOG is the least level, INFO by itself.
+
+    Raises:
+        InvalidSetting: LAKEWARD_LOG is no level.
+    """
+    import logging
+
     import structlog
 
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    wanted = os.environ.get("LAKEWARD_LOG", "INFO").upper()
+    level = logging.getLevelNamesMapping().get(wanted)
+    if level is None:
+        raise InvalidSetting(f"LAKEWARD_LOG={wanted!r} is none of DEBUG, INFO, WARNING, ERROR")
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
 
 
 def limited(items: list[T], limit: int) -> list[T]:

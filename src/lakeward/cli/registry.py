@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, log_to_stderr
+from lakeward.cli.command import Context, command
 from lakeward.cli.render import as_row, cell, print_json, print_table, show_record, show_rows
 
 if TYPE_CHECKING:
-    from lakeward.registry import Registry
     from lakeward.store.database import Database
 
 
@@ -76,7 +75,7 @@ def sizes(context: Context) -> None:
     """
     from lakeward.components import upkeep
 
-    with _registry(context) as registry:
+    with context.opened_registry() as registry:
         record = as_row(upkeep.sizes(registry))
     if context.json:
         print_json(record)
@@ -98,18 +97,9 @@ def vacuum(
     """
     from lakeward.components import upkeep
 
-    with _registry(context) as registry:
+    with context.opened_registry() as registry:
         result = upkeep.vacuum(registry, full=full)
     show_record(as_row(result), json=context.json)
-
-
-@contextmanager
-def _registry(context: Context) -> Iterator[Registry]:
-    from lakeward.registry import open_registry
-
-    log_to_stderr()
-    with open_registry(context.settings(), create=False, touch_warehouse=False) as registry:
-        yield registry
 
 
 @contextmanager

@@ -1,0 +1,87 @@
+"""What Astha and its components do: astha status, parked, discard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakeward.cli.command import Context, command
+from lakeward.cli.render import as_row, show_record, show_rows
+
+
+def add_to(app: typer.Typer) -> None:
+    group = typer.Typer(name="astha", help="The components that follow the registry's changes.", no_args_is_help=True)
+    command(group, "status")(status)
+    command(group, "parked")(parked)
+    command(group, "discard")(discard)
+    app.add_typer(group)
+
+
+def status(context: Context) -> None:
+    """Show what each component does, as its process stored it last.
+
+    A status that is old, by `seen`, is of a process that has ended.
+    """
+    from lakeward.astha import load_status
+
+    with context.opened_registry() as registry:
+        found = load_status(registry)
+    rows = [{**row, "version": row.get("version", ""), "seen": row["seen_at"]} for row in found]
+    columns = (
+        "name",
+        "version",
+        "status",
+        "queue_length",
+        "lag_seconds",
+        "delivered",
+        "retried",
+        "parked",
+        "breaker",
+        "reason",
+        "seen",
+    )
+    show_rows("components", rows, columns, json=context.json)
+
+
+def parked(context: Context) -> None:
+    """List the events that a component failed to handle in all tries.
+
+    It has taken its state from the registry since: nothing depends on them. They are kept for you to look at.
+    """
+    from lakeward.registry import feed
+
+    with context.opened_registry() as registry:
+        rows = [as_row(event) for event in feed.list_parked(registry)]
+    columns = (
+        "parked_id",
+        "subscriber",
+        "sequence",
+        "table_name",
+        "operation",
+        "table_id",
+        "attempts",
+        "error",
+        "parked_at",
+    )
+    show_rows("events", rows, columns, json=context.json)
+
+
+def discard(
+    context: Context,
+    ids: Annotated[
+        list[int] | None, typer.Argument(help="As `lakeward astha parked` lists them.", show_default=False)
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+) -> None:
+    """Let parked events go."""
+    from lakeward.errors import InvalidInput
+    from lakeward.registry import feed
+
+    if bool(ids) == every:
+        raise InvalidInput("name the events to discard by their ids, or say --all")
+    with context.opened_registry() as registry:
+        chosen = [event.parked_id for event in feed.list_parked(registry)] if every else ids or []
+        for parked_id in chosen:
+            feed.discard(registry, parked_id)
+    show_record({"discarded": len(chosen)}, json=context.json)
