@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 import structlog
 
+from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
 from lakeward.model.files import DataFile, Intent
 from lakeward.model.tables import Table
@@ -72,17 +73,29 @@ def compact_table(
 
     Raises:
         LeaseHeld: somebody else is compacting the table.
-        What `run_job` raises; jobs before are done.
+        What `run_job` raises of the first job that failed; the others are done all the same.
     """
     done: list[Compacted] = []
+    failed: Exception | None = None
     with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease:
         found = plan(registry, table, partitions)
         for job in found.jobs:
             if not may_run(job):
                 continue
-            result = run_job(registry, found, job, session, lease=lease)
+            try:
+                if job.state == "committed" and compaction.is_held(registry, table):
+                    result = Compacted(conflicts=1)
+                else:
+                    result = run_job(registry, found, job, session, lease=lease)
+            except (LeaseLost, RegistryUnavailable, TableNotFound):
+                raise
+            except Exception as error:  # one damaged file does not keep the rest of the table small
+                failed = failed or error
+                continue
             done.append(result)
             on_job(job, result)
+    if failed is not None:
+        raise failed
     return total(done)
 
 

@@ -19,7 +19,7 @@ from lakeward.model.tables import Table, TableStats
 from lakeward.registry import leases, registration, retirement
 from lakeward.registry.handle import Registry
 from lakeward.registry.settling import settled
-from lakeward.registry.snapshots import Pending
+from lakeward.registry.snapshots import Pending, hold_name
 from lakeward.store import dialect, files, retired, stats
 from lakeward.store import intents as intent_store
 
@@ -105,6 +105,12 @@ def are_live(registry: Registry, table: Table, old: Sequence[RegisteredFile]) ->
         return len(files.by_ids(connection, table.table_id, [file.file_id for file in old])) == len(old)
 
 
+def is_held(registry: Registry, table: Table) -> bool:
+    """Whether somebody, such as another engine's long MERGE, must not see the table's committed files change."""
+    with registry.database.read() as connection:
+        return leases.is_held(connection, hold_name(table))
+
+
 # The swap -----------------------------------------------------------------------------------------------------------------
 def swap(
     registry: Registry,
@@ -120,7 +126,8 @@ def swap(
     The new files count as registered when the newest of the old ones was, so that a partition grows no younger by it.
 
     Raises:
-        Conflict: an old file has left the table, is committed or set aside meanwhile, or got deletes; the intent is gone.
+        Conflict: an old file has left the table, is committed or set aside meanwhile, or got deletes; somebody holds the
+            table; the intent is gone.
         DataLoss: the new files have other numbers of rows than the old ones.
         LeaseLost: the lease's fence is no longer current.
         TableNotFound: the table was dropped.
@@ -194,6 +201,8 @@ def _unchanged(connection: sa.Connection, table: Table, old: Sequence[Registered
     before, now = {state_of(file) for file in old}, {state_of(file) for file in present}
     if len(now) > 1 or (before != now and table.format_version >= 3):
         raise Conflict("a file has become part of a snapshot meanwhile")
+    if now == {"committed"} and leases.is_held(connection, hold_name(table)):
+        raise Conflict("the table is held")
     if any(files.has_deletes(connection, table.table_id, *key) for key in {_partition(file) for file in present}):
         raise Conflict("rows of the partition were deleted meanwhile")
     return present

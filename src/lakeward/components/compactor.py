@@ -1,0 +1,268 @@
+"""The compactor: merges small files in the background, and makes Parquet of JSON lines.
+
+Events only say where to look. What is merged is planned from the registry, job by job, within a budget, and swapped only if
+nothing that was read has left: ingest never waits for a compaction, and never fails because of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+import structlog
+
+from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, SparkMissing, TableNotFound
+from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, TableFile, TableStats, WatchedTable
+from lakeward.pipeline import compaction
+from lakeward.pipeline.compaction import Compacted
+from lakeward.pipeline.compaction_plan import Job
+from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
+from lakeward.registry.compaction import PartitionId
+from lakeward.retry import RetryConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = structlog.get_logger()
+
+Record: TypeAlias = TableFile | TableStats
+
+HOUR = 3_600.0
+NO_SPARK = "the compactor has no Spark: give CompactorConfig(spark=...), or a Lake"
+
+
+class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """When and how much. Sizes in bytes, of the files that are read.
+
+    Raises InvalidSetting: a value that makes no sense.
+    """
+
+    interval_seconds: float = 60.0  # between two looks at the partitions that have changed
+    max_jobs: int = 1  # tables that are compacted at once
+    bytes_per_hour: int | None = None  # none: no limit; a job larger than the limit runs when nothing else has
+    retry: RetryConfig = RetryConfig(initial_delay=30.0, max_delay=3_600.0)  # of a table whose compaction failed
+    spark: Callable[[], SparkSession] | None = None  # none: the lake's own; without a lake, only JSON lines are done
+
+    def __post_init__(self) -> None:
+        if (
+            not self.interval_seconds > 0
+            or self.max_jobs < 1
+            or (self.bytes_per_hour is not None and self.bytes_per_hour < 1)
+        ):
+            raise InvalidSetting(
+                f"interval_seconds={self.interval_seconds}, max_jobs={self.max_jobs} and bytes_per_hour="
+                f"{self.bytes_per_hour} of the compactor must be greater than 0"
+            )
+
+
+class CompactorMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Since the start. `waiting`: tables with changes that have not been looked at."""
+
+    done: Compacted = Compacted()
+    failures: int = 0
+    over_budget: int = 0  # jobs that were put off
+    waiting: int = 0
+    last_error: str | None = None
+
+
+@runtime_checkable
+class HasSpark(Protocol):
+    """A Lake, say."""
+
+    def spark(self) -> SparkSession: ...
+
+
+class _Waiting(msgspec.Struct):
+    """What is to be looked at in one table: some partitions, or all with none."""
+
+    partitions: set[PartitionId] | None
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Compactor:
+    """A component of Astha. Without Astha, call `on_refresh` first; `run_once` looks at once, `start` every interval."""
+
+    name = "compactor"
+    version = "1"
+
+    def __init__(self, lake: Registry | HasRegistry, config: CompactorConfig | None = None) -> None:
+        self._registry = registry_of(lake)
+        self._config = config or CompactorConfig()
+        self._spark = self._config.spark or (lake.spark if isinstance(lake, HasSpark) else None)
+        self._budget = Budget(self._config.bytes_per_hour)
+        self._waiting: dict[int, _Waiting] = {}
+        self._metrics = CompactorMetrics()
+        self._lock = threading.Lock()  # guards the two above
+        self._is_running = threading.Lock()  # one round at a time
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # What Astha calls -------------------------------------------------------------------------------------------------
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        return (TABLE_FILES, TABLE_STATS)
+
+    def on_event(self, event: Event[Record]) -> None:
+        if event.operation != "DELETE":
+            self._look(event.table_id, (event.data.spec_id, event.data.partition_key))
+
+    def on_health(self) -> bool:
+        """Whether its thread lives; one that was not started only takes notes."""
+        return self._thread is None or self._thread.is_alive()
+
+    def on_refresh(self) -> None:
+        """Raises RegistryUnavailable."""
+        for each in waiting.table_properties(self._registry):
+            self._look(each.table_id, None)
+
+    # Its own ----------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Compact what has changed, every interval, in a thread of its own."""
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="lakeward-compactor", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the jobs in hand, begin none."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def metrics(self) -> CompactorMetrics:
+        with self._lock:
+            return msgspec.structs.replace(self._metrics, waiting=len(self._waiting))
+
+    def run_once(self) -> Compacted:
+        """Look at every table that has changed and is not waiting after a failure; what was done."""
+        with self._is_running:
+            before = self.metrics().done
+            due = self._take_due()
+            with ThreadPoolExecutor(self._config.max_jobs, "lakeward-compaction") as threads:
+                list(threads.map(lambda item: self._compact(*item), due.items()))
+            return _difference(self.metrics().done, before)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._config.interval_seconds):
+            try:
+                self.run_once()
+            except Exception:  # a fault of ours: the next round tries again
+                log.exception("compaction_round_failed")
+
+    # What waits -------------------------------------------------------------------------------------------------------
+    def _look(self, table_id: int, partition: PartitionId | None, failed: _Waiting | None = None) -> None:
+        with self._lock:
+            there = self._waiting.setdefault(table_id, _Waiting(set()))
+            if partition is None:
+                there.partitions = None
+            elif there.partitions is not None:
+                there.partitions.add(partition)
+            if failed is not None:
+                there.failures, there.not_before = failed.failures, failed.not_before
+
+    def _take_due(self) -> Mapping[int, _Waiting]:
+        now = time.monotonic()
+        with self._lock:
+            due = {i: each for i, each in self._waiting.items() if each.not_before <= now}
+            self._waiting = {i: each for i, each in self._waiting.items() if i not in due}
+        return due
+
+    def _put_back(self, table_id: int, what: _Waiting) -> None:
+        if what.partitions is None:
+            self._look(table_id, None, what)
+        for partition in what.partitions or ():
+            self._look(table_id, partition, what)
+
+    # Work -------------------------------------------------------------------------------------------------------------
+    def _compact(self, table_id: int, what: _Waiting) -> None:
+        put_off = False
+
+        def may_run(job: Job) -> bool:
+            nonlocal put_off
+            can = self._spark is not None or job.state == "landing"
+            if not can:
+                self._count(last_error=NO_SPARK)
+            allowed = can and not self._stopping.is_set() and self._budget.take(job.bytes)
+            put_off |= can and not allowed
+            if can and not allowed:
+                self._count(over_budget=1)
+            return allowed
+
+        def on_job(job: Job, result: Compacted) -> None:
+            nonlocal put_off
+            put_off |= result.conflicts > 0
+            self._count(result)
+            log.info("compacted", table_id=table_id, state=job.state, **msgspec.structs.asdict(result))
+
+        try:
+            if not waiting.is_here(self._registry, table_id):  # dropped, or of another warehouse
+                return
+            table = tables.load_by_id(self._registry, table_id)
+            compaction.compact_table(
+                self._registry, table, self._session, what.partitions, may_run=may_run, on_job=on_job
+            )
+        except TableNotFound:
+            return
+        except LeaseHeld:  # another process is at it: look again, it may not have seen what we have
+            self._put_back(table_id, what)
+        except Exception as error:  # Spark raises what it likes; this table waits, the others go on
+            self._failed(table_id, what, error)
+        else:
+            if put_off:
+                self._put_back(table_id, _Waiting(what.partitions))
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            raise SparkMissing(NO_SPARK)
+        return self._spark()
+
+    def _failed(self, table_id: int, what: _Waiting, error: Exception) -> None:
+        what.failures += 1
+        what.not_before = time.monotonic() + self._config.retry.delay(what.failures)
+        code = error.code if isinstance(error, LakewardError) else type(error).__name__
+        log.warning("compaction_failed", table_id=table_id, error=str(error)[:1_000], code=code, times=what.failures)
+        self._count(failures=1, last_error=f"table {table_id}: {str(error)[:300]} [{code}]")
+        self._put_back(table_id, what)
+
+    def _count(
+        self, result: Compacted | None = None, *, failures: int = 0, over_budget: int = 0, last_error: str | None = None
+    ) -> None:
+        with self._lock:
+            now = self._metrics
+            self._metrics = CompactorMetrics(
+                done=now.done if result is None else compaction.total([now.done, result]),
+                failures=now.failures + failures,
+                over_budget=now.over_budget + over_budget,
+                last_error=last_error or now.last_error,
+            )
+
+
+def _difference(after: Compacted, before: Compacted) -> Compacted:
+    return Compacted(**{name: getattr(after, name) - getattr(before, name) for name in Compacted.__struct_fields__})
+
+
+class Budget:
+    """Bytes in any hour. What is larger than all of it may run when the hour is empty, or it never would."""
+
+    def __init__(self, limit: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._clock = limit, clock
+        self._taken: deque[tuple[float, int]] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Whether so many bytes may be read now; they count from then on."""
+        if self._limit is None:
+            return True
+        with self._lock:
+            now = self._clock()
+            while self._taken and self._taken[0][0] <= now - HOUR:
+                self._taken.popleft()
+            if self._taken and sum(each for _, each in self._taken) + size > self._limit:
+                return False
+            self._taken.append((now, size))
+            return True

@@ -1,0 +1,222 @@
+"""The compactor, as Astha would tell it of changes: what it looks at, its budget, its failures, and what it reports.
+
+The tables are of JSON lines, which become Parquet without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import StaticTable
+
+from lakeward import Lake
+from lakeward.components.compactor import HOUR, Budget, Compactor, CompactorConfig
+from lakeward.errors import InvalidSetting, StorageError
+from lakeward.model import events
+from lakeward.pipeline import compaction, compaction_plan
+from lakeward.registry import compaction as swaps
+from lakeward.registry import leases
+from lakeward.retry import RetryConfig
+from tests.support.compacting import rewritten, swapped
+from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
+
+NAME = "sales.orders"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
+        yield opened
+
+
+def compactor(lake: Lake, **options: object) -> Compactor:
+    """One without Spark: of the registry alone."""
+    return Compactor(lake.registry, CompactorConfig(**options))  # type: ignore[arg-type]
+
+
+def changed(lake: Lake, name: str, partition: str = "{}") -> events.Event[events.TableStats]:
+    table = lake.table(name)
+    record = events.TableStats(
+        table_id=table.table_id, spec_id=0, partition_key=partition, file_type="json", partition_path="", row_count=1,
+        file_count=1, total_size=1, last_modified=NOW,
+    )  # fmt: skip
+    return events.Event("table_stats", "UPDATE", record, NOW, table.table_id, 1)
+
+
+def landed(lake: Lake, name: str = NAME, times: int = 3) -> None:
+    make_table(lake, name, format="json", partition_by=["name"])
+    for _ in range(times):
+        lake.append(name, ROWS)
+
+
+def test_json_lines_become_parquet_that_iceberg_sees_and_the_counters_follow(lake: Lake) -> None:
+    landed(lake)
+    expected = sorted(lake.scan(NAME).read_all()["id"].to_pylist())
+    before = lake.table(NAME).landing_size
+    working = compactor(lake)
+    working.on_refresh()
+    result = working.run_once()
+    table = lake.table(NAME)
+    assert (result.jobs, result.files_before, result.files_after, result.rows) == (1, 9, 3, 18)
+    assert (result.bytes_before, result.bytes_after) == (before, table.total_size)
+    assert (table.row_count, table.file_count, table.landing_row_count, table.landing_size) == (18, 3, 0, 0)
+    assert sorted(lake.scan(NAME).read_all()["id"].to_pylist()) == expected
+    lake.flush(NAME)
+    static = StaticTable.from_metadata(lake.table(NAME).metadata_location or "")
+    assert sorted(static.scan().to_arrow()["id"].to_pylist()) == expected
+    assert working.metrics().done == result
+    assert working.run_once().jobs == 0
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_only_partitions_that_an_event_named_are_looked_at(lake: Lake) -> None:
+    landed(lake)
+    working = compactor(lake)
+    working.on_event(changed(lake, NAME, '{"1000":"n1"}'))
+    assert working.metrics().waiting == 1
+    assert working.run_once().files_before == 3
+    assert {file.partition_path for file in lake.files(NAME) if file.file_type == "parquet"} == {"name=n1"}
+    assert working.metrics().waiting == 0
+
+
+def test_an_event_that_comes_twice_or_says_that_rows_are_gone_does_no_harm(lake: Lake) -> None:
+    landed(lake)
+    working = compactor(lake)
+    for _ in range(2):
+        working.on_event(changed(lake, NAME, '{"1000":"n1"}'))
+    gone = changed(lake, NAME, '{"1000":"n2"}')
+    working.on_event(events.Event(gone.table, "DELETE", gone.data, NOW, gone.table_id, 2))
+    assert working.run_once().files_before == 3
+    working.on_event(changed(lake, NAME, '{"1000":"n1"}'))
+    assert working.run_once().jobs == 0
+
+
+def test_what_is_over_the_hours_budget_is_put_off_and_not_forgotten(lake: Lake) -> None:
+    landed(lake, "sales.a")
+    landed(lake, "sales.b")
+    working = compactor(lake, bytes_per_hour=lake.table("sales.a").landing_size)
+    working.on_refresh()
+    assert working.run_once().jobs == 1
+    assert (working.metrics().over_budget, working.metrics().waiting) == (1, 1)
+    assert working.run_once().jobs == 0
+
+
+def test_the_budget_is_of_any_hour_and_a_job_larger_than_it_runs_when_the_hour_is_empty() -> None:
+    now = [0.0]
+    budget = Budget(100, lambda: now[0])
+    assert budget.take(60)
+    assert not budget.take(60)
+    assert budget.take(40)
+    now[0] = HOUR
+    assert budget.take(500)
+    assert not budget.take(1)
+    assert Budget(None).take(1 << 60)
+
+
+def test_a_table_whose_compaction_fails_waits_and_the_others_go_on(lake: Lake) -> None:
+    landed(lake, "sales.bad", 1)
+    landed(lake, "sales.good", 1)
+    damaged = lake.files("sales.bad")[0].file_path
+    content = lake.registry.engine(damaged).read(damaged)
+    lake.registry.engine(damaged).write(damaged, b"no JSON\n")
+    working = compactor(lake, retry=RetryConfig(initial_delay=0.05, max_delay=0.05))
+    working.on_refresh()
+    assert working.run_once().files_after == 3
+    metrics = working.metrics()
+    assert (metrics.failures, metrics.waiting) == (1, 1)
+    assert "no JSON" in (metrics.last_error or "")
+    assert lake.table("sales.bad").landing_file_count == 3
+    lake.registry.engine(damaged).write(damaged, content)
+    while not working.run_once().jobs:
+        pass
+    assert (working.metrics().failures, working.metrics().waiting) == (1, 0)
+    for name in ("sales.bad", "sales.good"):
+        assert lake.table(name).landing_file_count == 0
+        assert_nothing_left_over(lake, name)
+
+
+def test_a_table_that_another_process_compacts_is_left_to_it_and_looked_at_again(lake: Lake) -> None:
+    landed(lake)
+    working = compactor(lake)
+    working.on_refresh()
+    with leases.held(lake.registry, compaction.lease_name(lake.table(NAME)), seconds=30):
+        assert working.run_once().jobs == 0
+    assert (working.metrics().failures, working.metrics().waiting) == (0, 1)
+    assert working.run_once().jobs == 1
+
+
+def test_a_dropped_table_and_one_that_is_switched_off_are_passed_over(lake: Lake) -> None:
+    landed(lake, "sales.gone")
+    landed(lake, "sales.off")
+    lake.set_properties("sales.off", {compaction_plan.ENABLED_PROPERTY: "false"})
+    working = compactor(lake)
+    working.on_refresh()
+    lake.drop_table("sales.gone")
+    assert working.run_once().jobs == 0
+    assert (working.metrics().failures, working.metrics().waiting) == (0, 0)
+
+
+def test_without_spark_parquet_is_left_and_the_metrics_say_why(lake: Lake) -> None:
+    make_table(lake, NAME)
+    for _ in range(5):
+        lake.append(NAME, ROWS)
+    working = compactor(lake)
+    working.on_refresh()
+    assert working.run_once().jobs == 0
+    assert "no Spark" in (working.metrics().last_error or "")
+    assert len(lake.files(NAME)) == 5
+
+
+def test_committed_files_of_a_held_table_are_left_until_it_is_let_go(lake: Lake) -> None:
+    make_table(lake, NAME)
+    for _ in range(5):
+        lake.append(NAME, ROWS)
+    lake.flush(NAME)
+
+    def never() -> object:
+        raise AssertionError("Spark was asked for")
+
+    working = compactor(lake, spark=never)
+    working.on_refresh()
+    with lake.hold(NAME):
+        assert working.run_once().conflicts == 1
+        table, intent, made = rewritten(lake, NAME, lake.files(NAME))
+        with pytest.raises(compaction.Conflict):
+            swaps.swap(lake.registry, table, intent, lake.files(NAME), made)
+    assert working.metrics().waiting == 1
+    swapped(lake, NAME)
+    assert working.run_once().conflicts == 0
+
+
+def test_it_works_in_a_thread_of_its_own_and_stops(lake: Lake) -> None:
+    landed(lake)
+    working = compactor(lake, interval_seconds=0.01)
+    working.on_refresh()
+    working.start()
+    try:
+        while lake.table(NAME).landing_file_count:
+            assert working.on_health()
+    finally:
+        working.stop()
+    assert working.metrics().done.jobs == 1
+    assert working.on_health()
+
+
+def test_one_damaged_file_keeps_only_its_own_job_from_being_done(lake: Lake) -> None:
+    landed(lake, times=1)
+    lake.set_properties(NAME, {compaction_plan.TARGET_PROPERTY: "1"})  # a job for each file
+    damaged = lake.files(NAME)[0].file_path
+    lake.registry.engine(damaged).delete([damaged])
+    with pytest.raises(StorageError):
+        lake.compact(NAME)
+    assert [file.file_type for file in lake.files(NAME)] == ["json", "parquet", "parquet"]
+
+
+@pytest.mark.parametrize("options", [{"interval_seconds": 0}, {"max_jobs": 0}, {"bytes_per_hour": 0}])
+def test_a_configuration_that_makes_no_sense_is_refused(options: dict[str, int]) -> None:
+    with pytest.raises(InvalidSetting):
+        CompactorConfig(**options)  # type: ignore[arg-type]
