@@ -36,6 +36,8 @@ class Settings:
     keep_metadata_files: int = 10  # in metadata.json's log
     footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
     feed_keep_seconds: float = 604_800.0  # how long the feed waits for a subscriber that is not seen, 7 days
+    schema_cache_entries: int = 10_000  # metadata versions of tables that one handle keeps in memory
+    schema_cache_bytes: int = 67_108_864  # and what they may take there, 64 MiB
     hold_timeout_seconds: float = 5.0  # how long a load waits where it may not commit, before it answers 503
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -84,6 +86,8 @@ _LEAST = {
     "metadata_quarantine_seconds": 0,
     "feed_keep_seconds": 0,
     "footer_limit": 0,
+    "schema_cache_entries": 0,
+    "schema_cache_bytes": 0,
     "hold_timeout_seconds": 0,
 }
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")

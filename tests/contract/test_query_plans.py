@@ -320,6 +320,8 @@ CALLS: dict[str, list[Call]] = {
     "tables.insert_metadata": [lambda m, c: m.insert_metadata(c, _metadata)],
     "tables.metadata_version": [lambda m, c: m.metadata_version(c, BIG, 1)],
     "tables.metadata_versions": [lambda m, c: m.metadata_versions(c, BIG, 1)],
+    "tables.name_key": [],  # a query's parameters
+    "tables.version_from_row": [],
     "tables.live_version": [lambda m, c: m.live_version(c, BIG)],
     "tables.replace_columns": [lambda m, c: m.replace_columns(c, BIG, [_field, _new_field])],
     "tables.swap_metadata": [
@@ -341,6 +343,13 @@ LOOKUPS: dict[str, list[Call]] = {
     "partitions.BY_NAME": [lambda m, c: m.BY_NAME.one(c, _PARTITION)],
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
     "markers.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
+    "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
+    "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],
+    "tables.LIVE_METADATA": [lambda m, c: m.LIVE_METADATA.one(c, {"table_id": BIG, "version": 1})],
+    "tables.LIVE_METADATA_RANGE": [
+        lambda m, c: m.LIVE_METADATA_RANGE.all(c, {"table_id": BIG, "after": 1, "last": 5}),
+    ],
+    "tables.CURRENT_METADATA": [lambda m, c: m.CURRENT_METADATA.all(c, {"before": 50, "most": 10})],
     "groups.COMMITTED": [lambda m, c: m.COMMITTED.one(c, {**_PARTITION, "group_id": "g1"})],
 }
 

@@ -14,7 +14,7 @@ from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
-from lakeward.registry.tables import find_locked, metadata_in
+from lakeward.registry.tables import find_locked, no_such_version
 from lakeward.store import dialect, stats, tables
 
 
@@ -39,6 +39,7 @@ def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> Table
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
         table = find_locked(connection, registry, identifier)
+        # From the registry itself: a version that memory holds would undo what somebody has changed by hand.
         versions = tables.metadata_versions(connection, table.table_id)
         edited = edit(connection, table, versions)
         if edited.metadata == versions[-1]:
@@ -207,6 +208,8 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
         table = find_locked(connection, registry, identifier)
-        earlier = metadata_in(connection, table, version)
         versions = tables.metadata_versions(connection, table.table_id)
+        earlier = next((each for each in versions if each.metadata_version == version), None)
+        if earlier is None:
+            raise no_such_version(table, version)
         return _store(connection, table, versions, Edited(earlier), f"rollback to {version}")

@@ -19,7 +19,7 @@ from lakeward.registry.handle import Registry
 from lakeward.registry.registration import FOOTERS_PROPERTY
 from lakeward.registry.tables import find
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
-from lakeward.store import dialect, files, footers, tables
+from lakeward.store import dialect, files, footers
 
 DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
@@ -98,7 +98,7 @@ def plan(registry: Registry, name: TableName, prepare: Callable[[list[TableMetad
     identifier = parse_table(name)
     with registry.database.read() as connection:
         table = find(connection, registry, identifier)
-        versions = tables.metadata_versions(connection, table.table_id)
+        versions = registry.metadata_versions(connection, table.table_id, table.version)
         reader = prepare(versions)
         chosen = [file for file in files.live(connection, table.table_id) if reader.wants(file)]
         paths = (file.file_path for file in chosen if file.file_type == "parquet")

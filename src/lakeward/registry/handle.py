@@ -18,6 +18,7 @@ import structlog
 from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.model.tables import TableMetadata, Warehouse
+from lakeward.registry.schema_cache import SchemaCache
 from lakeward.registry.write_front import WriteFront
 from lakeward.storage.engine import StorageEngine, engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
@@ -26,7 +27,7 @@ from lakeward.store.database import Database
 
 log = structlog.get_logger()
 
-VERSIONS_KEPT = 10_000  # metadata versions remembered by one handle
+VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not remembered
 
 
 class Registry:
@@ -38,7 +39,7 @@ class Registry:
         self.settings = settings
         self.warehouse = warehouse
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"
-        self._versions: dict[tuple[int, int], TableMetadata] = {}
+        self.schemas = SchemaCache(settings.schema_cache_entries, settings.schema_cache_bytes)
         self._keeper = _Keeper(self)
 
     def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
@@ -54,14 +55,43 @@ class Registry:
         """What every location of this handle's warehouse begins with."""
         return self.warehouse.location + "/"
 
-    def metadata_version(self, connection: sa.Connection, table_id: int, version: int) -> TableMetadata | None:
-        """A version of a table's metadata, remembered: a version never changes, and ids are never used again."""
-        found = self._versions.get((table_id, version)) or tables.metadata_version(connection, table_id, version)
+    def metadata_version(self, connection: sa.Connection | None, table_id: int, version: int) -> TableMetadata | None:
+        """A version of a table's metadata, remembered; its documents cannot be changed. None: outside of a transaction."""
+        # What is remembered is read outside of the transaction: it may have written the version itself, and be rolled back.
+        found = self.schemas.get(table_id, version) or self.committed_version(table_id, version)
         if found is not None:
-            if len(self._versions) >= VERSIONS_KEPT:
-                self._versions.clear()
-            self._versions[table_id, version] = found
-        return found
+            return found
+        with self.database.read() if connection is None else contextlib.nullcontext(connection) as used:
+            return tables.metadata_version(used, table_id, version)
+
+    def committed_version(self, table_id: int, version: int) -> TableMetadata | None:
+        """Read a version of a live table, and remember it. Not counted: `schemas.get` has been asked before."""
+        if not self._remembers:
+            return None
+        mark = self.schemas.mark()
+        row = self.database.lookups.one(tables.LIVE_METADATA, {"table_id": table_id, "version": version})
+        return None if row is None else self.schemas.put(tables.version_from_row(row), mark)
+
+    def metadata_versions(
+        self, connection: sa.Connection, table_id: int, last: int, after: int = 0
+    ) -> list[TableMetadata]:
+        """The versions of a table's metadata later than `after`, oldest first; `last` is the current one to the transaction.
+
+        Remembered as single ones are, unless there are very many.
+        """
+        found = {number: self.schemas.get(table_id, number) for number in range(after + 1, last + 1)}
+        missing = [number for number, version in found.items() if version is None]
+        if missing and self._remembers and len(missing) <= VERSIONS_AT_ONCE:
+            mark = self.schemas.mark()
+            span = {"table_id": table_id, "after": missing[0] - 1, "last": missing[-1]}
+            for row in self.database.lookups.all(tables.LIVE_METADATA_RANGE, span):
+                found[row["metadata_version"]] = self.schemas.put(tables.version_from_row(row), mark)
+        known = [version for version in found.values() if version is not None]
+        return known if len(known) == last - after else tables.metadata_versions(connection, table_id, after)
+
+    @property
+    def _remembers(self) -> bool:
+        return self.database.lookups.is_apart and not self.schemas.is_suspended
 
     def keep(self, intent_id: str) -> None:
         """From now on the intent's lease is renewed in the background, until it is taken or let go."""

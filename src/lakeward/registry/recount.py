@@ -33,7 +33,7 @@ def recount(registry: Registry, table: Table, row_count: int | None = None, file
         now = dialect.now(connection)
         tables.delete_stats(connection, table.table_id)
         tables.update(connection, table.table_id, dict.fromkeys(tables.COUNTERS, 0))
-        counters.add(connection, table.table_id, metadata_in(connection, current).schema, live, now)
+        counters.add(connection, table.table_id, metadata_in(connection, registry, current).schema, live, now)
         again = tables.by_id(connection, table.table_id)
         assert again is not None
         return again

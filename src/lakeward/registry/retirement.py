@@ -64,7 +64,7 @@ def retire(
     if rows:
         retired.insert(connection, rows)
         counted = [file for file in gone if file.set_aside_reason is None]
-        counters.remove(connection, table.table_id, metadata_in(connection, table).schema, counted, now)
+        counters.remove(connection, table.table_id, metadata_in(connection, registry, table).schema, counted, now)
     return len(gone)
 
 
@@ -127,7 +127,7 @@ def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Map
     """
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
-        metadata = metadata_in(connection, table)
+        metadata = metadata_in(connection, registry, table)
         keys = [partition_key(partition_values(metadata.schema, metadata.partition_by, named)) for named in partitions]
         leaving = [
             file
@@ -160,7 +160,7 @@ def retry_set_aside(registry: Registry, table: Table) -> int:
         back = files.set_aside(connection, table.table_id)
         if back:
             files.clear_set_aside(connection, table.table_id)
-            schema = metadata_in(connection, table).schema
+            schema = metadata_in(connection, registry, table).schema
             counters.add(connection, table.table_id, schema, back, dialect.now(connection))
         return len(back)
 

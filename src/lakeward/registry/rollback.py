@@ -58,7 +58,7 @@ def apply(
         if file.table_id == table.table_id and file.snapshot_id is not None
     ]
     retire(connection, registry, table, leaving, "rolled back", now, removed)
-    _revive(connection, table, found.coming, now)
+    _revive(connection, registry, table, found.coming, now)
     _swap_manifests(connection, registry, table, found, removed, now)
     committed = files.count_committed(connection, table.table_id)
     if committed != found.data_files:
@@ -68,7 +68,7 @@ def apply(
         )
 
 
-def _revive(connection: sa.Connection, table: Table, paths: Sequence[str], now: datetime) -> None:
+def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: Sequence[str], now: datetime) -> None:
     back = [
         row for row in retired.by_paths(connection, paths) if row.table_id == table.table_id and row.ended_at is None
     ]
@@ -85,7 +85,7 @@ def _revive(connection: sa.Connection, table: Table, paths: Sequence[str], now: 
     retired.delete(connection, [row.retired_id for row in back])
     rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
     files.insert(connection, rows)
-    counters.add(connection, table.table_id, metadata_in(connection, table).schema, coming, now)
+    counters.add(connection, table.table_id, metadata_in(connection, registry, table).schema, coming, now)
 
 
 def _registered(row: RetiredFile) -> RegisteredFile:

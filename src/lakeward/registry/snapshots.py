@@ -82,7 +82,9 @@ def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pe
             table=table,
             now=dialect.now(connection),
             is_held=with_files and leases.is_held(connection, hold_name(table)),
-            versions=[] if is_current else tables.metadata_versions(connection, table_id, table.iceberg_version),
+            versions=[]
+            if is_current
+            else registry.metadata_versions(connection, table_id, table.version, table.iceberg_version),
             files=files.pending(connection, table_id) if with_files else [],
             removals=retired.removals_pending(connection, table_id) if with_files else [],
         )
@@ -119,7 +121,7 @@ def commit(
             _commit_snapshot(connection, table, made, snapshot, trigger, now)
         if also is not None:
             also(connection, now)
-        _set_aside(connection, table, made.rejected, now)
+        _set_aside(connection, registry, table, made.rejected, now)
         _supersede(connection, registry, table, made, now)
 
 
@@ -158,7 +160,11 @@ def _mark_committed(connection: sa.Connection, table: Table, made: Made, snapsho
 
 
 def _set_aside(
-    connection: sa.Connection, table: Table, rejected: Sequence[tuple[RegisteredFile, str]], now: datetime
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    rejected: Sequence[tuple[RegisteredFile, str]],
+    now: datetime,
 ) -> None:
     if not rejected:
         return
@@ -167,7 +173,7 @@ def _set_aside(
             raise Conflict("a pending file has left meanwhile")
     current = tables.by_id(connection, table.table_id)
     assert current is not None
-    schema = metadata_in(connection, current).schema
+    schema = metadata_in(connection, registry, current).schema
     counters.remove(connection, table.table_id, schema, [file for file, _ in rejected], now)
 
 

@@ -63,19 +63,45 @@ def load_by_id(registry: Registry, table_id: int) -> Table:
     return found
 
 
+def head(registry: Registry, identifier: TableIdentifier) -> tuple[int, int]:
+    """(table_id, current metadata version) of a table, quickly. Raises TableNotFound."""
+    warehouse_id = registry.warehouse.warehouse_id
+    found = registry.database.lookups.one(
+        tables.HEAD_BY_NAME, tables.name_key(warehouse_id, path(identifier.namespace), identifier.name)
+    )
+    if found is None:
+        raise TableNotFound(f"Table does not exist: {identifier}")
+    return found["table_id"], found["version"]
+
+
+def live_version(registry: Registry, table_id: int) -> int | None:
+    """The current metadata version of a table; none if it is gone or dropped."""
+    found = registry.database.lookups.one(tables.LIVE_VERSION, {"table_id": table_id})
+    return None if found is None else int(found["version"])
+
+
+def current_metadata(registry: Registry, before: int, limit: int) -> list[TableMetadata]:
+    """The current versions of live tables of any warehouse, by falling table id from `before` on, which is left out."""
+    rows = registry.database.lookups.all(tables.CURRENT_METADATA, {"before": before, "most": limit})
+    return [tables.version_from_row(row) for row in rows]
+
+
 def metadata(registry: Registry, table: Table, version: int | None = None) -> TableMetadata:
     """The current version of a table's metadata, or the one given. Raises MetadataVersionNotFound."""
-    with registry.database.read() as connection:
-        return metadata_in(connection, table, version)
+    return metadata_in(None, registry, table, version)
 
 
-def metadata_in(connection: sa.Connection, table: Table, version: int | None = None) -> TableMetadata:
-    found = tables.metadata_version(connection, table.table_id, table.version if version is None else version)
+def metadata_in(
+    connection: sa.Connection | None, registry: Registry, table: Table, version: int | None = None
+) -> TableMetadata:
+    found = registry.metadata_version(connection, table.table_id, table.version if version is None else version)
     if found is None:
-        raise MetadataVersionNotFound(
-            f"{table.identifier} has no metadata version {version}; it has 1..{table.version}"
-        )
+        raise no_such_version(table, table.version if version is None else version)
     return found
+
+
+def no_such_version(table: Table, version: int) -> MetadataVersionNotFound:
+    return MetadataVersionNotFound(f"{table.identifier} has no metadata version {version}; it has 1..{table.version}")
 
 
 def load_with_metadata(registry: Registry, name: TableName) -> tuple[Table, TableMetadata]:
@@ -83,13 +109,14 @@ def load_with_metadata(registry: Registry, name: TableName) -> tuple[Table, Tabl
     identifier = parse_table(name)
     with registry.database.read() as connection:
         found = find(connection, registry, identifier)
-        return found, metadata_in(connection, found)
+        return found, metadata_in(connection, registry, found)
 
 
 def versions(registry: Registry, table: Table) -> list[TableMetadata]:
     """Every version of the table's metadata, oldest first."""
     with registry.database.read() as connection:
-        return tables.metadata_versions(connection, table.table_id)
+        current = tables.by_id(connection, table.table_id)
+        return [] if current is None else registry.metadata_versions(connection, table.table_id, current.version)
 
 
 def list_tables(

@@ -65,13 +65,18 @@ class Lookups:
         with self._database.read() as opened:
             return prepared.all(opened, parameters)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether only what is committed is found here, whatever a transaction of the caller's has written."""
+        return self._is_file or not self._database.is_sqlite
+
     def _fetched(
         self, prepared: Prepared, parameters: Row, fetch: Callable[[Any], Sequence[Any]]
     ) -> list[Row | None] | None:
         """None where the thread's own connection cannot serve."""
-        database = self._database
-        if database.is_sqlite and not self._is_file:
+        if not self.is_apart:
             return None
+        database = self._database
         try:
             ready = prepared.ready(database.engine.dialect, parameters)
             connection = self._own().connection

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.store.dialect import begins
-from lakeward.store.prepared import Prepared
+from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
 
@@ -35,25 +35,37 @@ def by_id(connection: sa.Connection, table_id: int) -> Table | None:
     return _table(connection.execute(_BY_ID, {"table_id": table_id}).one_or_none())
 
 
-_STATE = Prepared(sa.select(_c.version, _c.dropped_at).where(_c.table_id == sa.bindparam("table_id")))
+# The current metadata version of a table, if it is live.
+LIVE_VERSION = Prepared(sa.select(_c.version).where(_c.table_id == sa.bindparam("table_id"), _c.dropped_at.is_(None)))
 
 
 def live_version(connection: sa.Connection, table_id: int) -> int | None:
     """The current metadata version of a table; none if it is gone or dropped."""
-    row = _STATE.one(connection, {"table_id": table_id})
-    return None if row is None or row["dropped_at"] is not None else int(row["version"])
+    row = LIVE_VERSION.one(connection, {"table_id": table_id})
+    return None if row is None else int(row["version"])
 
 
-_BY_NAME = _SELECT.where(
+_HAS_NAME = (
     namespaces.c.warehouse_id == sa.bindparam("warehouse_id"),
     namespaces.c.path == sa.bindparam("namespace_path"),
     _c.name == sa.bindparam("table_name"),
 )
+_BY_NAME = _SELECT.where(*_HAS_NAME)
+# (table_id, version) of the table of a name.
+HEAD_BY_NAME = Prepared(
+    sa.select(_c.table_id, _c.version)
+    .select_from(tables.join(namespaces, namespaces.c.namespace_id == _c.namespace_id))
+    .where(*_HAS_NAME)
+)
+
+
+def name_key(warehouse_id: int, namespace_path: str, name: str) -> Row:
+    """What HEAD_BY_NAME goes by."""
+    return {"warehouse_id": warehouse_id, "namespace_path": namespace_path, "table_name": name}
 
 
 def by_name(connection: sa.Connection, warehouse_id: int, namespace_path: str, name: str) -> Table | None:
-    parameters = {"warehouse_id": warehouse_id, "namespace_path": namespace_path, "table_name": name}
-    return _table(connection.execute(_BY_NAME, parameters).one_or_none())
+    return _table(connection.execute(_BY_NAME, name_key(warehouse_id, namespace_path, name)).one_or_none())
 
 
 def in_namespace(
@@ -119,6 +131,29 @@ def delete(connection: sa.Connection, table_id: int) -> None:
 
 # Metadata versions -----------------------------------------------------------------------------------------------------
 _METADATA = sa.select(*columns(table_metadata, TableMetadata))
+_m = table_metadata.c
+_OF_LIVE = _METADATA.join(tables, _c.table_id == _m.table_id).where(_c.dropped_at.is_(None))
+# One version, and those of a range (`after` is left out, `last` is not), of a table that is live.
+LIVE_METADATA = Prepared(
+    _OF_LIVE.where(_m.table_id == sa.bindparam("table_id"), _m.metadata_version == sa.bindparam("version"))
+)
+LIVE_METADATA_RANGE = Prepared(
+    _OF_LIVE.where(
+        _m.table_id == sa.bindparam("table_id"),
+        _m.metadata_version > sa.bindparam("after"),
+        _m.metadata_version <= sa.bindparam("last"),
+    ).order_by(_m.metadata_version)
+)
+# The current version of each live table, the newest table first.
+CURRENT_METADATA = Prepared(
+    _OF_LIVE.where(_c.table_id < sa.bindparam("before"), _m.metadata_version == _c.version)
+    .order_by(_c.table_id.desc())
+    .limit(sa.bindparam("most"))
+)
+
+
+def version_from_row(row: Row) -> TableMetadata:
+    return TableMetadata(**row)
 
 
 def metadata_version(connection: sa.Connection, table_id: int, version: int) -> TableMetadata | None:

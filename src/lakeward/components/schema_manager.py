@@ -1,0 +1,257 @@
+"""The schema manager: keeps the schemas of tables in memory true to the registry, by the events of the feed.
+
+The cache is the registry handle's own (`registry.schemas`), so that whatever reads a table's metadata in this process, the
+writers, scans and the server, has the use of it. Events come later than commits; no reader depends on them, since each asks
+for a version by the number that it has read itself. What events bring is that a version is there before it is asked for,
+that a dropped table's is there no more, and that a row changed by hand is read again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from lakeward.errors import InvalidSetting, RegistryUnavailable
+from lakeward.model.events import (
+    TABLE_COLUMNS,
+    TABLE_METADATA,
+    TABLES,
+    Event,
+    Operation,
+    TableColumn,
+    WatchedTable,
+)
+from lakeward.model.events import Table as TableRow
+from lakeward.model.events import TableMetadata as MetadataRow
+from lakeward.model.names import TableName, parse_table
+from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.registry import HasRegistry, Registry, registry_of, tables
+from lakeward.registry.schema_cache import CacheStats
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+Row = TableRow | TableColumn | MetadataRow
+
+MAX_ID = 2**63 - 1
+PAGE = 200  # versions of one read when the cache is filled
+
+
+class SchemaManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is kept, and how a registry that does not answer is asked again. Times in seconds.
+
+    Raises InvalidSetting: a value that makes no sense.
+    """
+
+    max_entries: int | None = None  # versions; none: the setting schema_cache_entries
+    max_bytes: int | None = None  # none: the setting schema_cache_bytes
+    max_retries: int = 3
+    initial_delay: float = 0.1
+    max_delay: float = 5.0
+    backoff_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        least = {"max_entries": 0, "max_bytes": 0, "max_retries": 0, "initial_delay": 0, "max_delay": 0}
+        for name, smallest in {**least, "backoff_factor": 1}.items():
+            value = getattr(self, name)
+            if value is not None and not (smallest <= value < math.inf):
+                raise InvalidSetting(f"{name}={value!r} of the schema manager must be {smallest} or more, and finite")
+
+
+class SchemaManager:
+    """Serves schemas from memory. Threads may share it; a registry handle has one.
+
+    It works without Astha too: what is asked for is then read once, and not before.
+    """
+
+    name = "schema_manager"
+    version = "1"
+
+    def __init__(self, lake: Registry | HasRegistry, config: SchemaManagerConfig | None = None) -> None:
+        self._registry = registry_of(lake)
+        self._config = config or SchemaManagerConfig()
+        self._cache = self._registry.schemas
+        entries, most = self._cache.limits
+        given = self._config
+        self._cache.limit(
+            entries if given.max_entries is None else given.max_entries,
+            most if given.max_bytes is None else given.max_bytes,
+        )
+        self._lock = threading.Lock()
+        self._behind: set[int] = set()  # tables whose last event failed
+        self._lost = False  # a refresh has not come to its end
+        self._stopped = threading.Event()
+
+    # Reading ----------------------------------------------------------------------------------------------------------
+    def get_schema(self, table: TableName | Table, version: int | None = None) -> TableMetadata:
+        """A table's schema, with all else that its metadata says, as it is now or was at a version.
+
+        By a name it is the current one, committed before this call: the registry is asked for the version's number. By a
+        Table it is the one that this record stood at, mostly without asking. It is shared and cannot be changed;
+        copy.deepcopy gives one that can.
+
+        Raises:
+            TableNotFound, InvalidName, MetadataVersionNotFound, RegistryUnavailable.
+        """
+        return self._retried(lambda: self._get(table, version))
+
+    def get_versions(self, table: TableName | Table) -> list[TableMetadata]:
+        """All of a table's versions, oldest first, as of now. Raises: as `get_schema`."""
+        return self._retried(lambda: tables.versions(self._registry, self._found(table)))
+
+    def get_cache_stats(self) -> CacheStats:
+        return self._cache.stats()
+
+    def _found(self, table: TableName | Table) -> Table:
+        return table if isinstance(table, Table) else tables.load(self._registry, table)
+
+    def _get(self, table: TableName | Table, version: int | None) -> TableMetadata:
+        if isinstance(table, Table):
+            return tables.metadata(self._registry, table, version)
+        identifier = parse_table(table)
+        table_id, current = tables.head(self._registry, identifier)
+        found = self._registry.metadata_version(None, table_id, current if version is None else version)
+        if found is None:  # there is no such version, or the table has just been dropped
+            return tables.metadata(self._registry, tables.load(self._registry, identifier), version)
+        return found
+
+    # Events -----------------------------------------------------------------------------------------------------------
+    def register_with_astha(self, astha: object) -> None:
+        astha.register(self)  # type: ignore[attr-defined]
+
+    def start(self) -> None:
+        self._stopped.clear()
+
+    def stop(self) -> None:
+        """End all waiting for another try, and keep nothing that events would have to keep true."""
+        self._stopped.set()
+        self._cache.clear()
+        with self._lock:
+            self._behind.clear()
+            self._lost = False
+            self._cache.resume()
+
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[Row]]:
+        return (TABLES, TABLE_COLUMNS, TABLE_METADATA)
+
+    def on_health(self) -> bool:
+        """Whether all events so far are in. Until they are, nothing is served from memory."""
+        return not (self._behind or self._lost)
+
+    def on_event(self, event: Event[Row]) -> None:
+        """Raises RegistryUnavailable: it did not answer in all tries."""
+        try:
+            self._retried(lambda: self._apply(event), lambda: self._set_behind(event.table_id, True))
+        except BaseException:
+            self._set_behind(event.table_id, True)
+            raise
+        if self._behind:
+            self._set_behind(event.table_id, False)
+
+    def on_refresh(self) -> None:
+        """Start anew: forget everything, then read the current versions, the newest tables first, as many as fit."""
+        with self._lock:
+            self._lost = True
+            self._cache.suspend()
+        self._cache.clear()
+        filled = self._retried(self._fill)
+        with self._lock:
+            self._behind.clear()
+            self._lost = False
+            self._cache.resume()
+        log.info("schemas_read", versions=filled)
+
+    def _apply(self, event: Event[Row]) -> None:
+        row = event.data
+        if isinstance(row, TableRow):
+            self._apply_table(row, event.operation)
+        elif isinstance(row, MetadataRow):
+            self._apply_metadata(row, event.operation)
+        else:
+            self._apply_column(row, event.operation)
+
+    def _apply_table(self, row: TableRow, operation: Operation) -> None:
+        """A table that is new is read, one that is gone is forgotten; other changes, of counters mostly, are no concern.
+
+        One whose version has moved is read too, if it is among those that are kept.
+        """
+        if operation == "DELETE" or row.dropped_at is not None:
+            self._cache.forget(row.table_id)
+        elif operation == "INSERT" or self._cache.newest(row.table_id) is not None:
+            self._read(row.table_id, row.version)
+
+    def _apply_metadata(self, row: MetadataRow, operation: Operation) -> None:
+        if operation != "INSERT":  # a version that changes was changed by hand
+            self._cache.forget(row.table_id, row.metadata_version)
+        if operation != "DELETE":
+            self._read(row.table_id, row.metadata_version)
+
+    def _apply_column(self, row: TableColumn, operation: Operation) -> None:
+        """Mostly news of what came with the version; what does not fit to it has the current version read again."""
+        newest = self._cache.newest(row.table_id)
+        if newest is not None:
+            if _says(newest, row, operation):
+                return
+            self._cache.forget(row.table_id, newest.metadata_version)
+        current = tables.live_version(self._registry, row.table_id)
+        if current is not None:
+            self._read(row.table_id, current)
+
+    def _read(self, table_id: int, version: int) -> None:
+        # From the registry, not from the event, which may be old: one that comes again, say.
+        if not self._cache.holds(table_id, version):
+            self._registry.committed_version(table_id, version)
+
+    def _fill(self) -> int:
+        """Read current versions until the cache is full; how many."""
+        filled, before = 0, MAX_ID
+        while True:
+            mark = self._cache.mark()
+            found = tables.current_metadata(self._registry, before, PAGE)
+            for version in found:
+                self._cache.put(version, mark, evict=False)
+                if not self._cache.holds(version.table_id, version.metadata_version):
+                    return filled
+                filled += 1
+            if len(found) < PAGE:
+                return filled
+            before = found[-1].table_id
+
+    # Trying again -----------------------------------------------------------------------------------------------------
+    def _retried(self, action: Callable[[], T], failed: Callable[[], object] | None = None) -> T:
+        """Do what only reads, and so can be done again, until the registry answers or the tries are over."""
+        delay = self._config.initial_delay
+        for _ in range(self._config.max_retries):
+            try:
+                return action()
+            except RegistryUnavailable as error:
+                log.warning("schemas_not_read", error=str(error), again_in=delay)
+                if failed is not None:
+                    failed()
+                if self._stopped.wait(delay):
+                    raise
+                delay = min(delay * self._config.backoff_factor, self._config.max_delay)
+        return action()
+
+    def _set_behind(self, table_id: int, behind: bool) -> None:
+        with self._lock:
+            (self._behind.add if behind else self._behind.discard)(table_id)
+            if self._behind or self._lost:
+                self._cache.suspend()
+            else:
+                self._cache.resume()
+
+
+def _says(version: TableMetadata, row: TableColumn, operation: Operation) -> bool:
+    """Whether a version's schema has the column as the row says (for DELETE: has no such column)."""
+    fields: list[Document] = version.schema["fields"]
+    place, field = next(((i, f) for i, f in enumerate(fields) if f["id"] == row.field_id), (None, None))
+    if operation == "DELETE" or field is None:
+        return operation == "DELETE" and field is None
+    said = (row.position, row.name, row.type, row.required, row.doc)
+    return said == (place, field["name"], field["type"], bool(field["required"]), field.get("doc"))
