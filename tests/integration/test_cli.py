@@ -66,11 +66,51 @@ def test_a_table_is_altered(orders: Shell) -> None:
 
 def test_files_are_pending_until_they_are_flushed(orders: Shell) -> None:
     assert [file["rows"] for file in orders.json("files", "shop.orders", "--pending")["files"]] == [2, 1]
-    orders.json("flush", "shop.orders")
+    orders.json("snapshots", "create", "shop.orders")
     assert orders.json("files", "shop.orders", "--pending")["files"] == []
-    [snapshot] = orders.json("snapshots", "shop.orders")["snapshots"]
+    [snapshot] = orders.json("snapshots", "list", "shop.orders")["snapshots"]
     assert (snapshot["added_files"], snapshot["added_rows"], snapshot["trigger"]) == (2, 3, "manual")
     assert {file["snapshot_id"] for file in orders.json("files", "shop.orders")["files"]} == {snapshot["snapshot_id"]}
+
+
+def test_a_snapshot_is_named_gone_back_to_and_let_go_of(orders: Shell) -> None:
+    first = orders.json("snapshots", "create", "shop.orders")["snapshot_id"]
+    tagged = orders.json("snapshots", "tag", "shop.orders", "two-files", "--max-age", "30d")
+    assert (tagged["snapshot_id"], tagged["max_ref_age_ms"]) == (first, 30 * 86_400_000)
+    orders.run("append", "shop.orders", orders.parquet("c.parquet", 4))
+    back = orders.json("snapshots", "rollback", "shop.orders", "two-files")
+    assert (back["snapshot_id"], back["files_retired"]) == (first, 1)
+    assert orders.json("tables")["tables"][0]["rows"] == 3
+    branch = orders.json("snapshots", "branch", "shop.orders", "b", "--snapshot", str(back["previous_snapshot_id"]))
+    assert [ref["name"] for ref in orders.json("snapshots", "refs", "shop.orders")["refs"]] == [
+        "b",
+        "main",
+        "two-files",
+    ]
+    orders.run("snapshots", "drop", "shop.orders", branch["name"])
+    shown = orders.json("snapshots", "expire", "shop.orders", "--older-than", "0s", "--dry-run")
+    assert shown["snapshots"] == [back["previous_snapshot_id"]]
+    assert orders.json("snapshots", "list", "shop.orders")["total"] == 2
+    assert "expired" in orders.run("snapshots", "expire", "shop.orders", "--older-than", "0s")
+    assert orders.json("snapshots", "list", "shop.orders")["total"] == 1
+    assert orders.json("snapshots", "list", "shop.orders", "--expired")["snapshots"][0]["expired_at"] is not None
+    gone = orders.json("snapshots", "rollback", "shop.orders", str(back["previous_snapshot_id"]), exit_code=1)
+    assert gone["error"]["code"] == "snapshot_not_found"
+
+
+def test_an_age_or_time_that_cannot_be_read_is_named(orders: Shell) -> None:
+    for text, why in (("7 days", "7 days"), ("2026-01-02T03:04:05", "no zone"), ("-1d", "-1d")):
+        error = orders.json("snapshots", "expire", "shop.orders", f"--older-than={text}", exit_code=1)["error"]
+        assert error["code"] == "invalid_input" and why in error["message"]
+
+
+def test_an_earlier_version_of_the_metadata_comes_back(orders: Shell) -> None:
+    orders.run("alter", "set", "shop.orders", "owner=me")
+    orders.run("alter", "rollback", "shop.orders", "1")
+    assert (
+        orders.json("alter", "rollback", "shop.orders", "9", exit_code=1)["error"]["code"]
+        == "metadata_version_not_found"
+    )
 
 
 def test_a_limit_cuts_the_list_and_says_so(orders: Shell) -> None:
@@ -104,8 +144,8 @@ def test_a_file_that_does_not_fit_is_refused_and_nothing_is_appended(orders: She
 
 def test_a_table_that_is_not_there_is_named(shell: Shell) -> None:
     shell.run("db", "upgrade")
-    for command in ("files", "snapshots", "flush", "audit"):
-        failed = shell.json(command, "shop.nothing", exit_code=1)
+    for words in (("files",), ("snapshots", "list"), ("snapshots", "create"), ("snapshots", "expire"), ("audit",)):
+        failed = shell.json(*words, "shop.nothing", exit_code=1)
         assert failed["error"]["code"] == "table_not_found" and "shop.nothing" in failed["error"]["message"]
 
 

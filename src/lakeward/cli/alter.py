@@ -16,7 +16,13 @@ from lakeward.model.tables import TableMetadata
 
 def add_to(app: typer.Typer) -> None:
     alter = typer.Typer(name="alter", help="Change a table.", no_args_is_help=True)
-    for name, function in (("partition-by", partition_by), ("sort-by", sort_by), ("set", set_), ("unset", unset)):
+    for name, function in (
+        ("partition-by", partition_by),
+        ("sort-by", sort_by),
+        ("set", set_),
+        ("unset", unset),
+        ("rollback", rollback),
+    ):
         command(alter, name)(function)
     app.add_typer(alter)
 
@@ -47,6 +53,19 @@ def sort_by(
     """Sort what is written from now on otherwise."""
     with context.lake() as lake:
         _show(context, table, lake.set_sort_order(parse_name(table), columns or ()))
+
+
+def rollback(
+    context: Context,
+    table: TableArgument,
+    version: Annotated[int, typer.Argument(metavar="VERSION", show_default=False)],
+) -> None:
+    """Bring an earlier version of the columns, partitioning and properties back.
+
+    Its rows stay: `lakeward snapshots rollback` goes back to those of a snapshot.
+    """
+    with context.lake() as lake:
+        _show(context, table, lake.rollback_metadata(parse_name(table), version))
 
 
 def set_(

@@ -1,4 +1,4 @@
-"""Putting data in, and making snapshots of it: append, flush."""
+"""Putting data in: append."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lakeward.cli.tables import TableArgument
 
 def add_to(app: typer.Typer) -> None:
     command(app, "append")(append)
-    command(app, "flush")(flush)
 
 
 def append(
@@ -48,10 +47,3 @@ def append(
         "seconds": result.seconds,
     }
     show_record(record, json=False)
-
-
-def flush(context: Context, table: TableArgument) -> None:
-    """Make a snapshot of all that is pending."""
-    with context.lake() as lake:
-        result = lake.flush(parse_name(table))
-    show_record(as_row(result), json=context.json)

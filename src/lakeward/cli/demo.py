@@ -121,7 +121,7 @@ What to try next:
   cd {folder}
   {program} tables
   {program} files nycflights.flights --limit 12
-  {program} snapshots nycflights.flights
+  {program} snapshots list nycflights.flights
   {program} audit nycflights.flights
   {program} sql "SELECT origin, count(*) FROM nycflights.flights GROUP BY origin"
   {program} serve

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from lakeward import __version__
-from lakeward.cli import alter, astha, compact, data, demo, groups, operations, query, registry, server, tables, topics
+from lakeward.cli import (
+    alter,
+    astha,
+    compact,
+    data,
+    demo,
+    groups,
+    operations,
+    query,
+    registry,
+    server,
+    snapshots,
+    tables,
+    topics,
+)
 
 app = typer.Typer(
     name="lakeward",
@@ -39,7 +53,8 @@ def _root(
 
 
 # In the order in which --help lists them.
-for _group in (demo, server, tables, alter, data, query, topics, groups, astha, compact, operations, registry):
+_GROUPS = (demo, server, tables, alter, data, snapshots, query, topics, groups, astha, compact, operations, registry)
+for _group in _GROUPS:
     _group.add_to(app)
 
 if __name__ == "__main__":

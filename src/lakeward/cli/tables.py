@@ -1,14 +1,14 @@
-"""Looking at tables: tables, files, snapshots; and making one."""
+"""Looking at tables: tables, files; and making one."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lakeward.cli.command import Context, command, limited
 from lakeward.cli.names import format_name, parse_name
-from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.render import show_record, show_rows
 from lakeward.errors import InvalidInput
 
 TableArgument = Annotated[
@@ -20,7 +20,6 @@ LimitOption = Annotated[int, typer.Option("--limit", min=0, help="At most so man
 def add_to(app: typer.Typer) -> None:
     command(app, "tables")(tables)
     command(app, "files")(files)
-    command(app, "snapshots")(snapshots)
     command(app, "create")(create)
 
 
@@ -83,19 +82,6 @@ def files(
     ]
     columns = ["file", "partition", "rows", "bytes", "registered_at", "snapshot_id"]
     show_rows("files", rows, [*columns, *(["set_aside_reason"] if set_aside else [])], len(found), json=context.json)
-
-
-def snapshots(context: Context, table: TableArgument, limit: LimitOption = 50) -> None:
-    """List a table's snapshots, newest first."""
-    with context.lake() as lake:
-        found = lake.snapshots(parse_name(table))[::-1]
-    rows: list[dict[str, Any]] = []
-    for snapshot in limited(found, limit):
-        row = as_row(snapshot)
-        added = {"added_files": "added-data-files", "added_rows": "added-records"}
-        rows.append({**row, **{name: int(snapshot.summary.get(key, 0)) for name, key in added.items()}})
-    columns = ("snapshot_id", "sequence_number", "created_at", "operation", "trigger", "added_files", "added_rows")
-    show_rows("snapshots", rows, columns, len(found), json=context.json)
 
 
 def create(

@@ -52,16 +52,13 @@ def change(registry: Registry, table_id: int, edit: Edit, before_retry: Callable
             time.sleep(random.uniform(0, 0.01 * attempt))
             before_retry()
             state = snapshots.pending(registry, table_id, with_files=False)
-        document, superseded = flushing.next_document(registry, state)
-        wanted = edit(state.table, document, state.now)
-        if wanted is None:
-            return False
         try:
-            _commit(registry, state, wanted, superseded)
+            with flushing.lock_of(registry, table_id):
+                is_changed = _try(registry, state, edit)
         except Conflict as conflict:
             log.debug("change_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
             continue
-        return True
+        return is_changed
     raise MetadataConflict(
         f"{state.table.identifier}: the table moved on in each of {TRIES} tries to change its metadata; try again, while "
         "fewer write to it"
@@ -75,7 +72,11 @@ def preview(registry: Registry, table_id: int, edit: Edit) -> None:
     edit(state.table, document, state.now)
 
 
-def _commit(registry: Registry, state: Pending, wanted: Change, superseded: list[tuple[str, str]]) -> None:
+def _try(registry: Registry, state: Pending, edit: Edit) -> bool:
+    document, superseded = flushing.next_document(registry, state)
+    wanted = edit(state.table, document, state.now)
+    if wanted is None:
+        return False
     intent = intents.open_intent(registry, state.table, "flush")
     try:
         now_ms = int(state.now.timestamp() * 1000)
@@ -87,6 +88,7 @@ def _commit(registry: Registry, state: Pending, wanted: Change, superseded: list
     except BaseException:
         intents.give_up(registry, intent)
         raise
+    return True
 
 
 def read_document(registry: Registry, table: Table) -> Document | None:

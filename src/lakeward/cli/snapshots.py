@@ -1,0 +1,191 @@
+"""Snapshots of tables: make them, name them, let go of them, go back to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakeward.cli.command import Context, command, limited
+from lakeward.cli.names import parse_name
+from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.tables import LimitOption, TableArgument
+from lakeward.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lakeward.model.tables import SnapshotRef
+
+RefArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+SnapshotOption = Annotated[
+    int | None, typer.Option("--snapshot", help="Its id; without it, the table as it is now.", show_default=False)
+]
+MaxAgeOption = Annotated[
+    str | None,
+    typer.Option("--max-age", help="An expiry drops the name once its snapshot is older: 30d.", show_default=False),
+]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Take the name from what has it.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    snapshots = typer.Typer(name="snapshots", help="Snapshots of tables, branches and tags.", no_args_is_help=True)
+    commands: dict[str, Callable[..., None]] = {
+        "list": list_snapshots,
+        "create": create,
+        "expire": expire,
+        "rollback": rollback,
+        "refs": refs,
+        "tag": tag,
+        "branch": branch,
+        "drop": drop,
+    }
+    for name, function in commands.items():
+        command(snapshots, name)(function)
+    app.add_typer(snapshots)
+
+
+def list_snapshots(
+    context: Context,
+    table: TableArgument,
+    expired: Annotated[bool, typer.Option("--expired", help="Those too that can be read no more.")] = False,
+    limit: LimitOption = 50,
+) -> None:
+    """List a table's snapshots, newest first."""
+    with context.lake() as lake:
+        found = lake.snapshots(parse_name(table), expired=expired)[::-1]
+    rows: list[dict[str, Any]] = []
+    for snapshot in limited(found, limit):
+        added = {"added_files": "added-data-files", "added_rows": "added-records"}
+        counts = {name: int(snapshot.summary.get(key, 0)) for name, key in added.items()}
+        rows.append({**as_row(snapshot), **counts})
+    columns = ["snapshot_id", "sequence_number", "created_at", "operation", "trigger", "added_files", "added_rows"]
+    show_rows("snapshots", rows, [*columns, *(["expired_at"] if expired else [])], len(found), json=context.json)
+
+
+def create(context: Context, table: TableArgument) -> None:
+    """Make a snapshot of all that is pending."""
+    with context.lake() as lake:
+        result = lake.flush(parse_name(table))
+    show_record(as_row(result), json=context.json)
+
+
+def expire(
+    context: Context,
+    table: TableArgument,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", help="An age (7d, 12h, 30m) or a time with a zone.", show_default=False),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="The newest of each branch stay.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would expire.")] = False,
+) -> None:
+    """Let go of old snapshots.
+
+    Without options, the table's history.expire.* properties say which are old. What has a tag or is in a branch's count stays.
+    Files that nothing reaches any more are deleted by `lakeward clean`.
+    """
+    when = None if older_than is None else parse_time(older_than)
+    with context.lake() as lake:
+        result = lake.expire_snapshots(parse_name(table), when, keep, dry_run=dry_run)
+    record = {"expired": len(result.snapshots), **as_row(result), "dry_run": dry_run}
+    if not context.json:
+        record.pop("snapshots")
+    show_record(record, json=context.json)
+
+
+def rollback(
+    context: Context,
+    table: TableArgument,
+    to: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="An id, a branch or a tag.", show_default=False)],
+) -> None:
+    """Go back to a snapshot: the table's rows become those of it.
+
+    What is pending becomes a snapshot first, so that the way back (or forward) stays open until that one expires.
+    """
+    with context.lake() as lake:
+        result = lake.rollback(parse_name(table), int(to) if to.isdecimal() else to)
+    show_record(as_row(result), json=context.json)
+
+
+def refs(context: Context, table: TableArgument) -> None:
+    """List a table's branches and tags."""
+    with context.lake() as lake:
+        found = lake.refs(parse_name(table))
+    columns = ("name", "type", "snapshot_id", "min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
+    show_rows("refs", [as_row(ref) for ref in found], columns, json=context.json)
+
+
+def tag(
+    context: Context,
+    table: TableArgument,
+    name: RefArgument,
+    snapshot: SnapshotOption = None,
+    max_age: MaxAgeOption = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Name a snapshot, which then stays."""
+    age = None if max_age is None else parse_age(max_age)
+    with context.lake() as lake:
+        _show(context, lake.create_tag(parse_name(table), name, snapshot, max_age=age, replace=replace))
+
+
+def branch(
+    context: Context,
+    table: TableArgument,
+    name: RefArgument,
+    snapshot: SnapshotOption = None,
+    max_age: MaxAgeOption = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="Of its snapshots, the newest that stay.", show_default=False)
+    ] = None,
+    max_snapshot_age: Annotated[
+        str | None, typer.Option("--max-snapshot-age", help="And those up to this age: 7d.", show_default=False)
+    ] = None,
+    replace: ReplaceOption = False,
+) -> None:
+    """Start a branch at a snapshot, or move it there."""
+    ages = [None if text is None else parse_age(text) for text in (max_age, max_snapshot_age)]
+    with context.lake() as lake:
+        made = lake.create_branch(
+            parse_name(table), name, snapshot, max_age=ages[0], keep=keep, max_snapshot_age=ages[1], replace=replace
+        )
+        _show(context, made)
+
+
+def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
+    """Take a branch's or a tag's name away; its snapshot stays until it expires."""
+    with context.lake() as lake:
+        full = parse_name(table)
+        kinds = {ref.name: ref.type for ref in lake.refs(full)}
+        _show(context, (lake.drop_branch if kinds.get(name) == "branch" else lake.drop_tag)(full, name))
+
+
+def _show(context: Context, ref: SnapshotRef) -> None:
+    show_record(as_row(ref), json=context.json)
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_age(text: str) -> timedelta:
+    """'7d', '12h', '30m', '90s' -> a timedelta. Raises InvalidInput."""
+    unit, number = _UNITS.get(text[-1:]), text[:-1]
+    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 7:
+        raise InvalidInput(f"{text!r} is no age; write a number and s, m, h or d, such as 7d")
+    return timedelta(**{unit: int(number)})
+
+
+def parse_time(text: str) -> datetime | timedelta:
+    """An age as above, or '2026-01-02T03:04:05Z'. Raises InvalidInput."""
+    if text[-1:] in _UNITS:
+        return parse_age(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r} is neither an age such as 7d nor a time such as 2026-01-02T03:04:05Z") from None
+    if time.tzinfo is None:
+        raise InvalidInput(f"{text!r} has no zone; write {text}Z or {text}+01:00")
+    return time
