@@ -18,7 +18,7 @@ import structlog
 from lakeward.components import flushing
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
-from lakeward.model.names import TableName
+from lakeward.model.names import TableName, is_storable
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, retirement, tables
@@ -58,10 +58,8 @@ def batch_of(key: BatchKey) -> Batch | None:
 
 
 def is_key(text: Any) -> bool:
-    """PostgreSQL's texts hold neither NUL nor surrogates."""
-    if not isinstance(text, str) or any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text):
-        return False
-    return 0 < len(text.encode()) <= MAX_KEY
+    """Whether a stream or a batch may be called that: a text of 1 to MAX_KEY bytes that the registry can hold."""
+    return isinstance(text, str) and is_storable(text) and 0 < len(text.encode()) <= MAX_KEY
 
 
 def write(

@@ -38,6 +38,11 @@ def check_level(level: str, of: str) -> str:
     return level
 
 
+def is_storable(text: str) -> bool:
+    """Whether the registry can hold a text: PostgreSQL's hold neither NUL nor surrogates."""
+    return not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+
+
 def _parts(name: str | tuple[str, ...], of: str) -> tuple[str, ...]:
     if not isinstance(name, str | tuple | list):
         raise InvalidName(f"{of} {name!r} is neither text nor a tuple of texts")

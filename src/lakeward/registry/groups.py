@@ -8,6 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.errors import ConsumerGroupNotFound, InvalidName, InvalidOffset
+from lakeward.model.names import is_storable
 from lakeward.model.topics import MAX_OFFSET, ConsumerOffset, PartitionLag, Topic
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
@@ -17,9 +18,9 @@ MAX_GROUP_LENGTH = 255
 
 
 def _check_name(group_id: str) -> None:
-    if not isinstance(group_id, str) or not 0 < len(group_id) <= MAX_GROUP_LENGTH or "\0" in group_id:
+    if not isinstance(group_id, str) or not 0 < len(group_id) <= MAX_GROUP_LENGTH or not is_storable(group_id):
         raise InvalidName(
-            f"group {str(group_id)[:80]!r} is not allowed: give a text of 1 to {MAX_GROUP_LENGTH} characters"
+            f"group {str(group_id)[:80]!r} is not allowed: give a text of 1 to {MAX_GROUP_LENGTH} characters, without NUL and surrogates"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakeward.errors import InvalidInput
+from lakeward.model.names import is_storable
 
 _WORDS = ("secret", "password", "passwd", "token", "accesskey", "credential")
 
@@ -19,15 +20,10 @@ def check_properties(properties: Mapping[str, Any]) -> None:
     check_no_secrets("property", {str(name): value for name, value in properties.items()})
     for name, value in properties.items():
         for text in (name, value):
-            if text is not None and (not isinstance(text, str) or not _is_storable(text)):
+            if text is not None and (not isinstance(text, str) or not is_storable(text)):
                 raise InvalidInput(
                     f"property {name!r} is a {type(value).__name__}: names and values are texts, without NUL and surrogates"
                 )
-
-
-def _is_storable(text: str) -> bool:
-    """PostgreSQL's texts hold neither NUL nor surrogates."""
-    return not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
 def check_no_secrets(what: str, values: Mapping[str, Any]) -> None:

@@ -423,7 +423,7 @@ def test_a_group_is_made_once_and_its_offsets_go_with_it(store: MetadataStore) -
     for change in (lambda: store.delete_consumer_group("g"), lambda: store.lag("g")):
         with pytest.raises(ConsumerGroupNotFound):
             change()
-    for name in ("", "x" * 256, "a\0b"):
+    for name in ("", "x" * 256, "a\0b", "\ud800"):
         with pytest.raises(InvalidName):
             store.ensure_consumer_group(name)
 
