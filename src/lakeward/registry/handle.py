@@ -8,7 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -92,6 +92,12 @@ class Registry:
     @property
     def _remembers(self) -> bool:
         return self.database.lookups.is_apart and not self.schemas.is_suspended
+
+    def quarantine_ends(self, now: datetime, *, metadata: bool = False) -> datetime:
+        """Until when a file that leaves now is kept; superseded `metadata` files have a time of their own."""
+        settings = self.settings
+        seconds = settings.metadata_quarantine_seconds if metadata else settings.quarantine_seconds
+        return now + timedelta(seconds=seconds)
 
     def keep(self, intent_id: str) -> None:
         """From now on the intent's lease is renewed in the background, until it is taken or let go."""

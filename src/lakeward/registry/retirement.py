@@ -58,7 +58,7 @@ def retire(
     present = {file.file_id for file in files.by_ids(connection, table.table_id, [f.file_id for f in leaving])}
     gone = [file for file in leaving if file.file_id in present]
     files.delete(connection, table.table_id, [file.file_id for file in gone])
-    expires_at = now + timedelta(seconds=registry.settings.quarantine_seconds)
+    expires_at = registry.quarantine_ends(now)
     by = {} if removed is None else {"removed_by": removed.snapshot_id, "removed_sequence": removed.sequence}
     rows = [{**_retired_row(file, reason, now, expires_at), **by} for file in gone]
     if rows:

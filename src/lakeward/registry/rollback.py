@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
@@ -99,7 +99,7 @@ def _swap_manifests(
     """Manifests of the older snapshot are needed for as long as the table is: those of the newer one only by old snapshots."""
     back = retired.by_paths(connection, found.manifests_there)
     retired.delete(connection, [row.retired_id for row in back])
-    expires_at = now + timedelta(seconds=registry.settings.metadata_quarantine_seconds)
+    expires_at = registry.quarantine_ends(now, metadata=True)
     rows = [
         {
             "table_id": table.table_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -298,7 +298,7 @@ def delete_before_in(
         before=offset,
         reason=reason,
         now=now,
-        expires_at=now + timedelta(seconds=registry.settings.quarantine_seconds),
+        expires_at=registry.quarantine_ends(now),
     )
     gone = segments.delete(connection, topic.topic_id, partition_id=partition_id, before=offset)
     partitions.raise_start(connection, topic.topic_id, partition_id, end + 1)
@@ -316,7 +316,7 @@ def replace_in(
     """Put one segment in the place of several that follow each other, in the caller's transaction."""
     now = dialect.now(connection)
     ids = [info.id for info in old if info.id is not None]
-    expires_at = now + timedelta(seconds=registry.settings.quarantine_seconds)
+    expires_at = registry.quarantine_ends(now)
     below = topic.location + "/"
     segments.retire(connection, topic.topic_id, below, ids=ids, reason="merged", now=now, expires_at=expires_at)
     segments.delete(connection, topic.topic_id, ids=ids)

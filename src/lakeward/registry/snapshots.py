@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -179,7 +179,7 @@ def _set_aside(
 
 def _supersede(connection: sa.Connection, registry: Registry, table: Table, made: Made, now: datetime) -> None:
     """Objects that the new metadata does not need go to quarantine; older snapshots may still need the manifests."""
-    expires_at = now + timedelta(seconds=registry.settings.metadata_quarantine_seconds)
+    expires_at = registry.quarantine_ends(now, metadata=True)
     if made.trimmed:
         _keep_readable(connection, registry, table, made.trimmed, expires_at)
         snapshots.mark_expired(connection, table.table_id, now, [each["snapshot-id"] for each in made.trimmed])
@@ -208,9 +208,8 @@ def _keep_readable(
 
     A file that a snapshot reaches was retired after it, so only old snapshots reach files whose own time is nearly over.
     """
-    quarantine = timedelta(seconds=registry.settings.quarantine_seconds)
     oldest = min(snapshot["timestamp-ms"] for snapshot in expired) / 1000
-    if datetime.fromtimestamp(oldest, UTC) + quarantine < until:
+    if registry.quarantine_ends(datetime.fromtimestamp(oldest, UTC)) < until:
         retired.keep_until(connection, table.table_id, until)
 
 

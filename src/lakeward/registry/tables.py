@@ -247,8 +247,7 @@ def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
     with registry.database.transaction() as connection:
         found = find_locked(connection, registry, identifier)
         now = dialect.now(connection)
-        keep = timedelta(seconds=0 if purge else registry.settings.quarantine_seconds)
-        _retire_everything(connection, registry, found, now, now + keep)
+        _retire_everything(connection, registry, found, now, now if purge else registry.quarantine_ends(now))
         tables.update(connection, found.table_id, _DROPPED | {"dropped_at": now, "last_modified": now})
         return found
 

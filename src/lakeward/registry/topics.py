@@ -178,15 +178,14 @@ def delete(registry: Registry, name: str) -> None:
 
     Raises TopicNotFound.
     """
-    settings = registry.settings
     with registry.database.transaction() as connection:
         topic = _locked(connection, registry, name)
         now = dialect.now(connection)
-        expires_at = now + timedelta(seconds=settings.quarantine_seconds)
+        expires_at = registry.quarantine_ends(now)
         segments.retire(
             connection, topic.topic_id, topic.location + "/", reason="topic deleted", now=now, expires_at=expires_at
         )
-        sweep_after = now + timedelta(seconds=settings.sweep_after_seconds)
+        sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
         intents.recover_of_topic(connection, topic.topic_id, now, sweep_after)
         producers.delete_of_topic(connection, topic.topic_id)
         partitions.delete_of_topic(connection, topic.topic_id)
