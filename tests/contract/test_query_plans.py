@@ -32,7 +32,7 @@ from lakeward.model.operations import (
     SyncStatus,
 )
 from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
-from lakeward.store import dialect, info, migrate, schema
+from lakeward.store import dialect, info, migrate, schema, tables, topics
 from lakeward.store.database import Database
 from tests.contract import plans
 from tests.contract.store import rows
@@ -210,7 +210,6 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.set_offsets(c, [_offset, _offset | {"topic_id": 2}]),
     ],
     "groups.set_plan": [lambda m, c: m.set_plan(c, 1, 1, {0: 5}, NOW)],
-    "intents.any_of_topic": [lambda m, c: m.any_of_topic(c, 1)],
     "intents.recover_of_topic": [lambda m, c: m.recover_of_topic(c, 1, NOW, LATER)],
     "partitions.delete_of_topic": [lambda m, c: m.delete_of_topic(c, 7)],
     "partitions.from_row": [],
@@ -223,7 +222,6 @@ CALLS: dict[str, list[Call]] = {
     "producers.answer": [lambda m, c: m.answer(c, 1, "p", 5)],
     "producers.delete_of_topic": [lambda m, c: m.delete_of_topic(c, 9)],
     "producers.insert": [lambda m, c: m.insert(c, 1, "p", 99999, [], NOW)],
-    "retired.any_of_topic": [lambda m, c: m.any_of_topic(c, 1)],
     "segments.count": [lambda m, c: m.count(c, 1)],
     "segments.delete": [
         lambda m, c: m.delete(c, 1, partition_id=2, before=50),
@@ -250,7 +248,10 @@ CALLS: dict[str, list[Call]] = {
     "topics.lock": [lambda m, c: m.lock(c, 1)],
     "topics.page": [lambda m, c: m.page(c, 1), lambda m, c: m.page(c, 1, "o1", 10)],
     "topics.update": [lambda m, c: m.update(c, 1, {"retention_ms": 5})],
-    "intents.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
+    "intents.any_of": [
+        lambda m, c: m.any_of(c, tables.by_id(c, BIG)),
+        lambda m, c: m.any_of(c, topics.by_id(c, 1)),
+    ],
     "intents.expired": [lambda m, c: m.expired(c, "/p", NOW, 10)],
     "intents.forget": [lambda m, c: m.forget(c, "i-2", NOW)],
     "intents.insert": [lambda m, c: m.insert(c, _intent, NOW)],
@@ -278,7 +279,10 @@ CALLS: dict[str, list[Call]] = {
     "namespaces.insert": [lambda m, c: m.insert(c, 1, ("new",), {}, NOW)],
     "namespaces.path": [],
     "namespaces.set_properties": [lambda m, c: m.set_properties(c, 1, {})],
-    "retired.any_of_table": [lambda m, c: m.any_of_table(c, BIG)],
+    "retired.any_of": [
+        lambda m, c: m.any_of(c, tables.by_id(c, BIG)),
+        lambda m, c: m.any_of(c, topics.by_id(c, 1)),
+    ],
     "retired.by_paths": [lambda m, c: m.by_paths(c, ["/r1", "/r2"])],
     "retired.delete": [lambda m, c: m.delete(c, [1, 2])],
     "retired.ended": [lambda m, c: m.ended(c, "/r", LATER, 10), lambda m, c: m.ended(c, "/r", LATER, 10, BIG)],

@@ -34,14 +34,13 @@ def clean(registry: Registry) -> CleanResult:
     """
     swept = recovery.recover(registry)
     ended = retirement.end_quarantine(registry)
-    gone, topics_gone, failed = 0, 0, [*swept.failed, *ended.failed]
     going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
+    gone: list[Table | Topic] = []
+    failed = [*swept.failed, *ended.failed]
     for each in going:
         try:
-            if isinstance(each, Topic):
-                topics_gone += _forget_topic(registry, each)
-            else:
-                gone += _forget(registry, each)
+            if _forget(registry, each):
+                gone.append(each)
         except LakewardError as error:
             log.warning("folder_not_deleted", location=each.location, error=str(error), code=error.code)
             failed.append(each.location)
@@ -50,8 +49,8 @@ def clean(registry: Registry) -> CleanResult:
         footers=ended.footers,
         bytes=ended.bytes,
         temporary=swept.objects,
-        tables=gone,
-        topics=topics_gone,
+        tables=sum(isinstance(each, Table) for each in gone),
+        topics=sum(isinstance(each, Topic) for each in gone),
         failed=failed,
     )
 
@@ -65,20 +64,6 @@ def purge(registry: Registry, table: Table) -> None:
         log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
 
 
-def _forget_topic(registry: Registry, topic: Topic) -> bool:
-    """End a deleted topic whose segments' files are gone, as `_forget` does a table."""
-    with registry.database.read() as connection:
-        if retired.any_of_topic(connection, topic.topic_id):
-            return False
-    prefix = topic.location + "/"
-    registry.engine(prefix).delete_prefix(prefix)
-    with registry.database.transaction() as connection:
-        if intents.any_of_topic(connection, topic.topic_id):
-            return False
-        topics.delete(connection, topic.topic_id)
-    return True
-
-
 def _deleted(registry: Registry) -> list[Topic]:
     with registry.database.read() as connection:
         return topics.deleted(connection, registry.below, dialect.now(connection))
@@ -89,19 +74,22 @@ def _dropped(registry: Registry) -> list[Table]:
         return tables.dropped_before(connection, registry.below, dialect.now(connection))
 
 
-def _forget(registry: Registry, table: Table) -> bool:
-    """End a dropped table whose files are gone: its folder first, then its rows.
+def _forget(registry: Registry, owner: Table | Topic) -> bool:
+    """End a dropped table, or a deleted topic, whose files are gone: its folder first, then its rows.
 
     While a write of it may still be under way somewhere, its rows stay, so that recovery finds the write's prefix.
     """
     with registry.database.read() as connection:
-        if retired.any_of_table(connection, table.table_id):
+        if retired.any_of(connection, owner):
             return False
-    prefix = table.location + "/"
-    registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this table's alone
+    prefix = owner.location + "/"
+    registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone
     with registry.database.transaction() as connection:
-        if intents.any_of_table(connection, table.table_id):
+        if intents.any_of(connection, owner):
             return False
-        footers.delete_of_table(connection, table.table_id)
-        tables.delete(connection, table.table_id)
+        if isinstance(owner, Topic):
+            topics.delete(connection, owner.topic_id)
+        else:
+            footers.delete_of_table(connection, owner.table_id)
+            tables.delete(connection, owner.table_id)
     return True

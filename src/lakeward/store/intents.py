@@ -6,6 +6,8 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.model.files import Intent
+from lakeward.model.tables import Table
+from lakeward.model.topics import Topic
 from lakeward.store.dialect import begins, in_texts
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
@@ -77,12 +79,9 @@ def to_sweep(connection: sa.Connection, below: str, now: datetime) -> list[Inten
     return records(Intent, connection.execute(query))
 
 
-def any_of_table(connection: sa.Connection, table_id: int) -> bool:
-    return connection.execute(sa.select(_c.intent_id).where(_c.table_id == table_id).limit(1)).first() is not None
-
-
-def any_of_topic(connection: sa.Connection, topic_id: int) -> bool:
-    return connection.execute(sa.select(_c.intent_id).where(_c.topic_id == topic_id).limit(1)).first() is not None
+def any_of(connection: sa.Connection, owner: Table | Topic) -> bool:
+    is_owners = _c.topic_id == owner.topic_id if isinstance(owner, Topic) else _c.table_id == owner.table_id
+    return connection.execute(sa.select(_c.intent_id).where(is_owners).limit(1)).first() is not None
 
 
 def sweep_at(connection: sa.Connection, intent_id: str, time: datetime) -> None:

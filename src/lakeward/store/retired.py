@@ -7,6 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import RetiredFile
+from lakeward.model.tables import Table
+from lakeward.model.topics import Topic
 from lakeward.store.dialect import begins, in_integers, in_texts
 from lakeward.store.records import columns, records
 from lakeward.store.schema import retired_files, table_files, table_snapshots
@@ -44,12 +46,9 @@ def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[RetiredFil
     return records(RetiredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
 
 
-def any_of_table(connection: sa.Connection, table_id: int) -> bool:
-    return connection.execute(sa.select(_c.retired_id).where(_c.table_id == table_id).limit(1)).first() is not None
-
-
-def any_of_topic(connection: sa.Connection, topic_id: int) -> bool:
-    return connection.execute(sa.select(_c.retired_id).where(_c.topic_id == topic_id).limit(1)).first() is not None
+def any_of(connection: sa.Connection, owner: Table | Topic) -> bool:
+    is_owners = _c.topic_id == owner.topic_id if isinstance(owner, Topic) else _c.table_id == owner.table_id
+    return connection.execute(sa.select(_c.retired_id).where(is_owners).limit(1)).first() is not None
 
 
 def reachable() -> sa.ColumnElement[bool]:
