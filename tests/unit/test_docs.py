@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from lakeward import Lake
+from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
 from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY
 
@@ -35,3 +36,14 @@ def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
     assert float(shown["rotate_seconds"]) == writer["rotate_seconds"]
     assert int(shown["rotate_rows"].replace(",", "")) == writer["rotate_rows"]
     assert int(shown["rotate_bytes"]) << 20 == writer["rotate_bytes"]
+
+
+def test_the_page_on_changes_names_every_setting_of_astha_with_its_default() -> None:
+    page = (DOCS / "how-to" / "follow-changes.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S.*?) \|", page, re.MULTILINE))
+    for field in fields(AsthaConfig):
+        default = getattr(AsthaConfig(), field.name)
+        if isinstance(default, (int, float)):
+            assert float(rows[field.name]) == default, field.name
+        else:
+            assert field.name in rows
