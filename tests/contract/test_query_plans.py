@@ -326,6 +326,7 @@ CALLS: dict[str, list[Call]] = {
     "tables.metadata_versions": [lambda m, c: m.metadata_versions(c, BIG, 1)],
     "tables.name_key": [],  # a query's parameters
     "tables.version_from_row": [],
+    "tables.live": [lambda m, c: m.live(c, 1, 5, 10)],
     "tables.live_version": [lambda m, c: m.live_version(c, BIG)],
     "tables.replace_columns": [lambda m, c: m.replace_columns(c, BIG, [_field, _new_field])],
     "tables.swap_metadata": [

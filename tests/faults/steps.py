@@ -14,14 +14,15 @@ from typing import Any
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.components import cleaner, flushing
+from lakeward.components import cleaner, flushing, manifest_merging
+from lakeward.iceberg import metadata
 from lakeward.lake import writes
 from lakeward.model.files import DataFile
 from lakeward.pipeline import log_compact
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.log_write import log_target, write_records
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, log, registration, snapshots, tables, topics
+from lakeward.registry import Registry, intents, leases, log, registration, snapshots, tables, topics
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -33,6 +34,7 @@ FLUSH_STEPS = ("flush intent", "flush objects", "flush transaction", "flushed")
 REPLACE_STEPS = ("replacement's files", "replacement transaction", "replaced")
 CLEAN_STEPS = ("quarantine transaction", "objects deleted", "cleaned")
 LOG_STEPS = ("append intent", "segment files", "append transaction", "appended")
+MANIFEST_STEPS = ("merge intent", "merged manifests", "merge objects", "manifests' transaction", "manifests merged")
 MERGE_STEPS = ("merged file", "merge transaction", "merged")
 TOPIC = "orders"
 RECORDS = [{"key": str(i), "value": str(i)} for i in range(30)]
@@ -137,6 +139,28 @@ def merge(registry: Registry, step: str) -> None:
     die()
 
 
+def merge_manifests(registry: Registry, step: str) -> None:
+    table = tables.load(registry, NAME)
+    if step == "manifests' transaction":
+        die_at_commit(registry, "INSERT INTO table_snapshots")
+    if step in ("manifests' transaction", "manifests merged"):
+        manifest_merging.merge_manifests(registry, table.table_id)
+        die()
+    intent = intents.open_intent(registry, table, "flush")
+    if step == "merge intent":
+        die()
+    engine = registry.engine(table.location)
+    assert table.metadata_location is not None
+    document = metadata.decode(engine.read(table.metadata_location))
+    rows = manifest_merging.listed(document, engine.read)
+    merged = manifest_merging.write_merged(engine, document, [rows], intent, 77)
+    if step == "merged manifests":
+        die()
+    snapshots.commit = lambda *_: die()  # type: ignore[assignment]  # after the list and the metadata file are written
+    with leases.held(registry, "merge", seconds=1.0) as lease:
+        manifest_merging.commit(registry, table, intent, merged, 77, lease)
+
+
 def live_writer(registry: Registry) -> None:
     """Declare a write, say so, wait to be told, and register: for longer than the lease."""
     table, metadata = tables.load_with_metadata(registry, NAME)
@@ -159,7 +183,7 @@ def main() -> None:
         lake.close()
     else:
         kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
-        kinds |= {LOG_STEPS: append, MERGE_STEPS: merge}
+        kinds |= {LOG_STEPS: append, MERGE_STEPS: merge, MANIFEST_STEPS: merge_manifests}
         next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
 
 

@@ -9,12 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from lakeward import Lake, MetadataStore, TopicConfig
 from tests.faults.steps import (
     CLEAN_STEPS,
     FLUSH_STEPS,
     LOG_STEPS,
+    MANIFEST_STEPS,
     MERGE_STEPS,
     NAME,
     RECORDS,
@@ -73,6 +75,26 @@ def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(registry_url: st
         lake.flush(NAME)
         assert lake.snapshots(NAME)[-1].summary["total-records"] == str(2 * len(ROWS))
         assert lake.table(NAME).row_count == 2 * len(ROWS)
+        assert_nothing_left_over(lake, NAME)
+
+
+@pytest.mark.parametrize("step", MANIFEST_STEPS)
+def test_a_merge_of_manifests_that_is_killed_is_whole_or_nothing_and_loses_no_row(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"], properties={"commit.manifest.min-count-to-merge": "3"})
+        for _ in range(3):
+            lake.append(NAME, ROWS)
+            lake.flush(NAME)
+        lake.append(NAME, ROWS)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        assert_nothing_left_over(lake, NAME)
+        assert [each.operation for each in lake.snapshots(NAME)].count("replace") == (step == "manifests merged")
+        flushed = lake.flush(NAME)
+        assert StaticTable.from_metadata(flushed.metadata_location).scan().to_arrow().num_rows == 4 * len(ROWS)
+        assert lake.table(NAME).row_count == 4 * len(ROWS)
         assert_nothing_left_over(lake, NAME)
 
 

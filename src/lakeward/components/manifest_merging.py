@@ -21,7 +21,7 @@ from lakeward.components import flushing
 from lakeward.iceberg import manifests, merging, metadata
 from lakeward.iceberg.commit import Read, fresh_id
 from lakeward.iceberg.manifests import Record
-from lakeward.iceberg.merging import Merged
+from lakeward.iceberg.merging import Merged, Rule
 from lakeward.model.files import Intent
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, intents, leases, snapshots
@@ -44,6 +44,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     created: int = 0
     entries: int = 0
     conflicts: int = 0
+    enough_until: int | None = None  # where there was too little: up to this sequence number there still will be
     seconds: float = 0.0
 
 
@@ -58,8 +59,11 @@ def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
     """
     started = time.perf_counter()
     table = snapshots.pending(registry, table_id, with_files=False).table
-    if table.current_snapshot_id is None or not _groups(registry, table)[1]:
-        return MergeResult(seconds=time.perf_counter() - started)
+    document, rule, rows = _look(registry, table)
+    if not merging.plan(rows, rule):
+        # A commit mostly adds one manifest.
+        enough = int(document["last-sequence-number"]) + merging.lacking(rows, rule) - 1
+        return MergeResult(enough_until=enough, seconds=time.perf_counter() - started)
     with leases.held(registry, f"merge:{table.table_uuid}", seconds=LEASE_SECONDS) as lease:
         intent = intents.open_intent(registry, table, "flush")
         try:
@@ -72,11 +76,13 @@ def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
     return msgspec.structs.replace(result, seconds=time.perf_counter() - started)
 
 
-def _groups(registry: Registry, table: Table) -> tuple[Document, list[list[Record]]]:
-    assert table.metadata_location is not None
+def _look(registry: Registry, table: Table) -> tuple[Document, Rule, list[Record]]:
+    """The table's metadata as engines see it, what it says of merging, and its manifests."""
+    if table.metadata_location is None:
+        return {"last-sequence-number": 0}, Rule(), []
     engine = registry.engine(table.location)
     document = metadata.decode(engine.read(table.metadata_location))
-    return document, merging.plan(listed(document, engine.read), merging.rule_of(document["properties"]))
+    return document, merging.rule_of(document["properties"]), listed(document, engine.read)
 
 
 def listed(document: Document, read: Read) -> list[Record]:
@@ -88,9 +94,9 @@ def listed(document: Document, read: Read) -> list[Record]:
 def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> MergeResult:
     engine = registry.engine(table.location)
     table = snapshots.pending(registry, table.table_id, with_files=False).table
-    document, groups = _groups(registry, table)
+    document, rule, rows = _look(registry, table)
     snapshot_id = fresh_id(document)
-    merged = write_merged(engine, document, groups, intent, snapshot_id)
+    merged = write_merged(engine, document, merging.plan(rows, rule), intent, snapshot_id)
     for attempt in range(TRIES):
         try:
             with flushing.lock_of(registry, table.table_id):

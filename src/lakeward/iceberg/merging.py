@@ -67,12 +67,23 @@ def plan(rows: Sequence[Record], rule: Rule) -> list[list[Record]]:
     """The manifests of a list that are to become one each: of one content and spec, one tier, and near in age."""
     if not rule.is_enabled:
         return []
+    full = (members for members in _tiers(rows, rule) if len(members) >= rule.count)
+    return [group for members in full for group in _packed(members, rule.target) if len(group) > 1]
+
+
+def lacking(rows: Sequence[Record], rule: Rule) -> int:
+    """How many manifests must come at least before some are merged; very many where none ever are."""
+    if not rule.is_enabled:
+        return 2**62
+    return max(rule.count - max((len(members) for members in _tiers(rows, rule)), default=0), 1)
+
+
+def _tiers(rows: Sequence[Record], rule: Rule) -> list[list[Record]]:
     tiers: dict[tuple[int, int, int], list[Record]] = defaultdict(list)
     for row in rows:
         if row["manifest_length"] <= rule.target // 2 and row["added_files_count"] + row["existing_files_count"] > 0:
             tiers[row["content"], row["partition_spec_id"], tier(row["manifest_length"], rule)].append(row)
-    full = (members for members in tiers.values() if len(members) >= rule.count)
-    return [group for members in full for group in _packed(members, rule.target) if len(group) > 1]
+    return list(tiers.values())
 
 
 def tier(length: int, rule: Rule) -> int:

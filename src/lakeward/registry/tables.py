@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ FORMATS = ("parquet", "json")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
 UNSORTED: Document = {"order-id": 0, "fields": []}
+PAGE = 500  # tables of one read
 FIRST_PARTITION_ID = 999  # Iceberg: the last partition field id of a table that has none
 
 
@@ -126,6 +127,17 @@ def list_tables(
     with registry.database.read() as connection:
         found = namespaces.find(connection, registry, parse_namespace(namespace))
         return tables.in_namespace(connection, found.namespace_id, after, limit)
+
+
+def every(registry: Registry) -> Iterator[Table]:
+    """The tables of this handle's warehouse, without those that were dropped; read by pages, as the caller goes on."""
+    after, more = 0, True
+    while more:
+        with registry.database.read() as connection:
+            page = tables.live(connection, registry.warehouse.warehouse_id, after, PAGE)
+        yield from page
+        more = len(page) == PAGE
+        after = page[-1].table_id if page else after
 
 
 def create(

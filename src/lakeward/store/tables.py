@@ -76,6 +76,12 @@ def in_namespace(
     return [table for row in connection.execute(query) if (table := _table(row)) is not None]
 
 
+def live(connection: sa.Connection, warehouse_id: int, after: int, limit: int) -> list[Table]:
+    """Those of a warehouse by table_id, from the one after `after` on; without those that were dropped."""
+    query = _SELECT.where(_c.table_id > after, namespaces.c.warehouse_id == warehouse_id).order_by(_c.table_id)
+    return [table for row in connection.execute(query.limit(limit)) if (table := _table(row)) is not None]
+
+
 def any_in_namespace(connection: sa.Connection, namespace_id: int) -> bool:
     query = sa.select(_c.table_id).where(_c.namespace_id == namespace_id).limit(1)
     return connection.execute(query).first() is not None

@@ -1,0 +1,228 @@
+"""The Iceberg updater: keeps Iceberg's metadata files true to the tables' metadata, and their manifests few.
+
+A new version of a table's metadata is written out at once, so that no query has to. Manifests are looked at when commits may
+have made many of them, and merged in a thread of its own. Both are only ever early: a query that comes before does the first
+itself, and the second changes nothing that a query returns. So an event that is lost, or comes twice, does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+import structlog
+
+from lakeward.components.flushing import flush
+from lakeward.components.manifest_merging import MergeResult, merge_manifests
+from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, TableNotFound
+from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
+from lakeward.model.tables import Table
+from lakeward.registry import HasRegistry, Registry, registry_of, tables
+
+log = structlog.get_logger()
+
+Record: TypeAlias = TableMetadata | TableFile
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a merge that failed or always lost, before the next try
+IDLE_SECONDS = 60.0
+
+
+class IcebergUpdaterConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`merges`: whether manifests are merged, in tables whose properties do not forbid it."""
+
+    merges: bool = True
+
+
+class UpdaterCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an updater has done since it was made."""
+
+    metadata_files: int = 0  # for new versions of tables
+    merges: int = 0
+    replaced: int = 0  # manifests that were merged
+    created: int = 0  # manifests that they became
+    conflicts: int = 0  # commits that were quicker than a merge's
+    failures: int = 0
+
+
+class _Waiting(msgspec.Struct):
+    """A table whose manifests are to be looked at."""
+
+    not_before: float = 0.0  # by the monotonic clock
+    failures: int = 0
+
+
+class IcebergUpdater:
+    """A component of Astha. Metadata is written in `on_event`; merges wait for the thread of `start`, or `merge_waiting`."""
+
+    name = "iceberg_updater"
+    version = "1"
+
+    def __init__(self, lake: Registry | HasRegistry, config: IcebergUpdaterConfig | None = None) -> None:
+        self._registry = registry_of(lake)
+        self._config = config or IcebergUpdaterConfig()
+        self._counts = UpdaterCounts()
+        self._waiting: dict[int, _Waiting] = {}
+        self._enough: dict[int, int] = {}  # by table: up to this sequence number there are too few manifests to merge
+        self._changed = threading.Condition()  # guards all of the above
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+
+    # What Astha calls -------------------------------------------------------------------------------------------------
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        return (TABLE_METADATA, TABLE_FILES)
+
+    def register_with_astha(self, astha: Registers) -> None:
+        astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
+
+    def on_event(self, event: Event[Record]) -> None:
+        """Raises what a flush raises: it is then tried again."""
+        data = event.data
+        if isinstance(data, TableMetadata):
+            self._update(event.table_id)
+            with self._changed:
+                self._enough.pop(event.table_id, None)  # properties may say otherwise when manifests are merged
+            self._look(event.table_id)
+        elif data.sequence_number is not None:
+            with self._changed:
+                is_enough = data.sequence_number <= self._enough.get(event.table_id, 0)
+            if not is_enough:
+                self._look(event.table_id)
+
+    def on_health(self) -> bool:
+        """Whether its thread lives; one that was not started merges when it is asked to."""
+        return self._thread is None or self._thread.is_alive()
+
+    def on_refresh(self) -> None:
+        """Raises RegistryUnavailable, and what a flush of a table raises, once all others have been seen to."""
+        failed: LakewardError | None = None
+        for table in tables.every(self._registry):
+            if table.current_snapshot_id is not None:
+                self._look(table.table_id)
+            if table.iceberg_version < table.version:
+                try:
+                    self._update(table.table_id)
+                except LakewardError as error:
+                    log.warning("metadata_not_written", table=str(table.identifier), error=str(error), code=error.code)
+                    failed = error
+        if failed is not None:
+            raise failed
+
+    # Its own ----------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start merging, in a thread. Without Astha, call `on_refresh` first."""
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="lakeward-iceberg-updater", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what is in hand."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def counts(self) -> UpdaterCounts:
+        with self._changed:
+            return self._counts
+
+    def merge_waiting(self) -> int:
+        """Look at the tables that wait, those too that failed and wait for their next try; how many were looked at."""
+        with self._changed:
+            for each in self._waiting.values():
+                each.not_before = 0.0
+            count = len(self._waiting)
+        for _ in range(count):
+            found = self._next()
+            if found is not None:
+                self._merge(*found)
+        return count
+
+    # Metadata ---------------------------------------------------------------------------------------------------------
+    def _update(self, table_id: int) -> None:
+        try:
+            table = tables.load_by_id(self._registry, table_id)
+            if not self._is_ours(table):
+                return
+            result = flush(self._registry, table_id, files=False)
+        except TableNotFound:  # dropped meanwhile
+            return
+        if result.metadata_location != table.metadata_location:
+            self._count(metadata_files=1)
+
+    def _is_ours(self, table: Table) -> bool:
+        """Whether it lies in this handle's warehouse, whose storage the settings have the credentials for."""
+        return table.location.startswith(self._registry.below)
+
+    # Manifests --------------------------------------------------------------------------------------------------------
+    def _look(self, table_id: int) -> None:
+        with self._changed:
+            if self._config.merges and table_id not in self._waiting:
+                self._waiting[table_id] = _Waiting()
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._is_stopping and (wait := self._wait()) > 0:
+                    self._changed.wait(wait)
+                if self._is_stopping:
+                    return
+            found = self._next()
+            if found is not None:
+                self._merge(*found)
+
+    def _wait(self) -> float:
+        first = min((each.not_before for each in self._waiting.values()), default=None)
+        return IDLE_SECONDS if first is None else first - time.monotonic()
+
+    def _next(self) -> tuple[int, _Waiting] | None:
+        """Take out the table that has waited longest of those that may be looked at now."""
+        with self._changed:
+            now = time.monotonic()
+            table_id = next((i for i, each in self._waiting.items() if each.not_before <= now), None)
+            return None if table_id is None else (table_id, self._waiting.pop(table_id))
+
+    def _merge(self, table_id: int, waited: _Waiting) -> None:
+        try:
+            if not self._is_ours(tables.load_by_id(self._registry, table_id)):
+                return
+            result = merge_manifests(self._registry, table_id)
+        except (TableNotFound, LeaseHeld):  # gone, or somebody is at it
+            return
+        except InvalidSetting as error:  # a new version of the metadata brings it here again
+            log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
+            self._count(failures=1)
+        except LakewardError as error:
+            log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
+            self._count(failures=1)
+            self._again(table_id, waited)
+        else:
+            self._done(table_id, waited, result)
+
+    def _done(self, table_id: int, waited: _Waiting, result: MergeResult) -> None:
+        is_merged = result.snapshot_id is not None
+        self._count(merges=int(is_merged), replaced=result.replaced, created=result.created, conflicts=result.conflicts)
+        if is_merged:
+            log.info("manifests_merged", table_id=table_id, replaced=result.replaced, created=result.created)
+            self._look(table_id)  # what was merged may make a tier full
+        elif result.conflicts:
+            self._again(table_id, waited)
+        elif result.enough_until is not None:
+            with self._changed:
+                self._enough[table_id] = result.enough_until
+
+    def _again(self, table_id: int, waited: _Waiting) -> None:
+        """Later: each time it fails in a row twice as late. Where an event has brought it here meanwhile, that holds too."""
+        wait = min(FIRST_WAIT_SECONDS * 2**waited.failures, LONGEST_WAIT_SECONDS)
+        with self._changed:
+            self._waiting[table_id] = _Waiting(time.monotonic() + wait, min(waited.failures + 1, 10))
+
+    def _count(self, **more: int) -> None:
+        with self._changed:
+            known = msgspec.structs.asdict(self._counts)
+            self._counts = UpdaterCounts(**{name: known[name] + more.get(name, 0) for name in known})
