@@ -40,7 +40,18 @@ from tests.contract.store import rows
 # An index would help nobody: they have a row or a few, or are read whole, in the order of their key.
 ONE_ROW = {"registry_info", "warehouses", "subscriber_cursors", "parked_events"}
 # Modules of the store that hold no queries on the registry's tables, or whose queries are on the database's catalog.
-NO_QUERIES = {"database", "feed", "log_rules", "lookups", "migrate", "migrations", "prepared", "records", "schema"}
+NO_QUERIES = {
+    "database",
+    "drivers",
+    "feed",
+    "log_rules",
+    "lookups",
+    "migrate",
+    "migrations",
+    "prepared",
+    "records",
+    "schema",
+}
 NO_QUERIES |= {"sizes", "triggers", "types", "upkeep_postgresql", "upkeep_sqlite"}
 
 NOW = rows.TIME

@@ -16,26 +16,14 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from psycopg.types.string import TextLoader
 
 from lakeward.config import without_password
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
 from lakeward.store import dialect
+from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
 from lakeward.store.lookups import Lookups
 
-BUSY_TIMEOUT_MS = 60_000  # SQLite: how long a statement waits for another program's lock (ours wait at the gate)
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
-CONNECT_TIMEOUT_S = 10  # PostgreSQL
-# A peer that is gone without a word is noticed within a minute, on both sides: a transaction of a client that has frozen
-# must not keep a table's lock for ever.
-KEEPALIVE = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
-USER_TIMEOUT_MS = 30_000  # sent data that nobody acknowledges
-POSTGRESQL_ARGUMENTS: dict[str, Any] = {
-    "connect_timeout": CONNECT_TIMEOUT_S,
-    "application_name": "lakeward",
-    "tcp_user_timeout": USER_TIMEOUT_MS,
-    **KEEPALIVE,
-}
 IDLE_IN_TRANSACTION_S = 60
 METADATA_SCHEMA = "lakeward"
 
@@ -77,7 +65,7 @@ class Database:
             self.engine = _postgresql_engine(self.url, metadata_schema)
         self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
-        self.lookups = Lookups(self, POSTGRESQL_ARGUMENTS)
+        self.lookups = Lookups(self)
         _databases.add(self)
 
     def __repr__(self) -> str:
@@ -198,16 +186,14 @@ def _sqlalchemy_url(url: str) -> sa.URL:
 # SQLite ---------------------------------------------------------------------------------------------------------------
 def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
     if not url.database or url.database == ":memory:":
-        engine = sa.create_engine(
-            url, poolclass=sa.pool.StaticPool, connect_args={"check_same_thread": False, "cached_statements": 512}
-        )
+        engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
     else:
         engine = sa.create_engine(
             url,
             poolclass=sa.pool.QueuePool,
             pool_size=10,
             max_overflow=50,
-            connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000, "cached_statements": 512},
+            connect_args=SQLITE_ARGUMENTS,
         )
 
     @sa.event.listens_for(engine, "connect")
@@ -218,7 +204,6 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
             f"synchronous = {'FULL' if durable else 'NORMAL'}",
             "foreign_keys = ON",
             "recursive_triggers = ON",  # or REPLACE would delete without a trigger
-            f"busy_timeout = {BUSY_TIMEOUT_MS}",
             "cache_size = -16384",  # 16 MiB
             "temp_store = MEMORY",
             "secure_delete = OFF",  # some builds overwrite what is deleted: four times the cost for footers
@@ -386,7 +371,7 @@ def _postgresql_engine(url: sa.URL, metadata_schema: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
-        connection.adapters.register_loader("json", TextLoader)  # types.Json decodes
+        leave_json_as_text(connection)
         connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
         connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
         connection.commit()

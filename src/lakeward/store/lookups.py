@@ -10,13 +10,13 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg.types.string import TextLoader
 
 from lakeward.store import dialect
+from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
 from lakeward.store.prepared import Prepared, Row
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ class _Own:
 class Lookups:
     """One for each Database."""
 
-    def __init__(self, database: Database, postgresql_arguments: Mapping[str, Any]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._postgresql_arguments = postgresql_arguments
         self._threads = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
         self._inherited: list[object] = []
@@ -141,15 +140,12 @@ class Lookups:
     def _open(self) -> Any:
         url = self._database.url
         if self._database.is_sqlite:
-            connection = sqlite3.connect(
-                str(url.database), check_same_thread=False, isolation_level=None, cached_statements=512
-            )
-            connection.execute("PRAGMA busy_timeout = 60000")
+            connection = sqlite3.connect(str(url.database), isolation_level=None, **SQLITE_ARGUMENTS)
             connection.execute("PRAGMA query_only = ON")
             return connection
-        arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **self._postgresql_arguments}
+        arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **POSTGRESQL_ARGUMENTS}
         opened = psycopg.connect(**arguments, autocommit=True)
-        opened.adapters.register_loader("json", TextLoader)  # types.Json decodes
+        leave_json_as_text(opened)
         opened.execute(dialect.EXTEND_PATH, [self._database.metadata_schema, False])
         return opened
 

@@ -1,0 +1,33 @@
+"""What every connection of the two drivers has in common, whoever opens it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg.types.string import TextLoader
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+BUSY_TIMEOUT_MS = 60_000  # how long a statement waits for another program's lock (our own writers wait at the gate)
+SQLITE_ARGUMENTS: dict[str, Any] = {
+    "check_same_thread": False,
+    "timeout": BUSY_TIMEOUT_MS / 1000,
+    "cached_statements": 512,
+}
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+CONNECT_TIMEOUT_S = 10
+# A peer that is gone without a word is noticed within a minute, on both sides: a transaction of a client that has frozen
+# must not keep a table's lock for ever.
+KEEPALIVE = {"keepalives": 1, "keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+USER_TIMEOUT_MS = 30_000  # sent data that nobody acknowledges
+POSTGRESQL_ARGUMENTS: dict[str, Any] = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "application_name": "lakeward",
+    "tcp_user_timeout": USER_TIMEOUT_MS,
+    **KEEPALIVE,
+}
+
+
+def leave_json_as_text(connection: Any) -> None:
+    """On a connection of psycopg: `types.Json` decodes."""
+    connection.adapters.register_loader("json", TextLoader)
