@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeward.components.fleet import COMPONENTS
 from tests.support.shell import Shell
 
 
@@ -174,25 +178,52 @@ def test_recover_and_clean_have_nothing_to_do_in_an_orderly_lakehouse(orders: Sh
     assert orders.json("tables")["tables"][0]["files"] == 2
 
 
-def test_serve_answers_until_it_is_interrupted(orders: Shell) -> None:
-    command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", "--token", "word", *orders.options]
+@contextmanager
+def served(orders: Shell, *options: str) -> Iterator[str]:
+    """The URL of a server of one's own process."""
+    command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", *options, *orders.options]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
         try:
             assert server.stdout is not None
-            url = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
-            with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
-                assert answer.status == 200
-            request = urllib.request.Request(
-                f"{url}/v1/namespaces/shop/tables/orders", headers={"Authorization": "Bearer word"}
-            )
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                assert json.load(answer)["metadata"]["current-snapshot-id"] > 0
+            yield next(word for word in server.stdout.readline().split() if word.startswith("http://"))
         finally:
             server.send_signal(signal.SIGINT)
-        server.communicate(timeout=30)
+        server.communicate(timeout=60)
+
+
+def test_serve_answers_until_it_is_interrupted(orders: Shell) -> None:
+    with served(orders, "--token", "word") as url:
+        with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
+            assert answer.status == 200
+        request = urllib.request.Request(
+            f"{url}/v1/namespaces/shop/tables/orders", headers={"Authorization": "Bearer word"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert json.load(answer)["metadata"]["current-snapshot-id"] > 0
+
+
+def test_serve_runs_the_components_and_another_command_sees_what_they_do(orders: Shell) -> None:
+    orders.run("alter", "set", "shop.orders", "lakeward.snapshot.every-files=3")
+    with served(orders):
+        orders.run("append", "shop.orders", orders.parquet("c.parquet", 4))  # the third file that waits
+        wait_for(lambda: orders.json("snapshots", "list", "shop.orders")["total"] == 1)
+        wait_for(lambda: {row["status"] for row in orders.json("astha", "status")["components"]} == {"active"})
+        shown = {row["name"]: row for row in orders.json("astha", "status")["components"]}
+    assert set(shown) == set(COMPONENTS)
+    assert shown["snapshotter"]["delivered"] >= 1 and shown["snapshotter"]["parked"] == 0
+    assert "snapshotter" in orders.run("astha", "status")
+    error = orders.json("serve", "--without", "nobody", exit_code=1)["error"]
+    assert error["code"] == "invalid_input" and "nobody" in error["message"]
+
+
+def wait_for(is_so: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so within {seconds} s"
+        time.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, log_to_stderr
+from lakeward.cli.command import Context, command
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,15 +23,23 @@ def serve(
             "--token", help="Bearer token that clients must send; better given as LAKEWARD_TOKEN.", show_default=False
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="A component that is not to run here; may be given again.", show_default=False),
+    ] = None,
 ) -> None:
-    """Serve the Iceberg REST catalog.
+    """Serve the Iceberg REST catalog, and run the components that look after the tables.
 
-    What dead writers left behind is cleared first. Ctrl-C stops it.
+    What dead writers left behind is cleared first. Of several servers one runs the components, the others stand by. The
+    compactor starts Spark when there is something to merge. Ctrl-C stops all.
     """
-    from lakeward.registry import open_registry
+    from lakeward.components.fleet import COMPONENTS
+    from lakeward.errors import InvalidInput
     from lakeward.server.serve import serve as run
 
-    log_to_stderr()
+    left_out = set(without or ())
+    if unknown := left_out - set(COMPONENTS):
+        raise InvalidInput(f"--without {unknown.pop()!r} is none of {', '.join(COMPONENTS)}")
     settings = context.settings(token=token)
-    with open_registry(settings) as registry:
-        run(registry, host, port, settings.token)
+    with context.lake(make=True) as lake:
+        run(lake, host, port, settings.token, [name for name in COMPONENTS if name not in left_out])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 
 from lakeward.components import retention, upkeep
 from lakeward.components.background import repeated
+from lakeward.components.fleet import COMPONENTS, running
 from lakeward.components.recovery import recover
 from lakeward.errors import InvalidSetting
-from lakeward.registry import Registry
+from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.server.app import create_app
 from lakeward.server.listening import listening_socket, make_server
 
@@ -16,13 +18,23 @@ DEFAULT_PORT = 8181
 RETENTION_SECONDS = 60.0
 
 
-def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT, token: str | None = None) -> None:
-    """Settle what crashed writers left behind, then serve until interrupted; meanwhile topics' retention is enforced, and the registry's
-    database looked after.
+def serve(
+    lake: Registry | HasRegistry,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    token: str | None = None,
+    components: Iterable[str] = COMPONENTS,
+) -> None:
+    """Settle what crashed writers left behind, then serve until interrupted.
+
+    Meanwhile the components run, topics' retention is enforced, and the registry's database is looked after. A component
+    that another process runs stands by. Only a Lake lets the compactor use Spark, which it starts when it needs it.
 
     Raises:
         InvalidSetting: a host that other machines reach, or a port that is taken.
+        InvalidInput: there is no component of a name.
     """
+    registry = registry_of(lake)
     check_loopback(host)
     recover(registry)
     with listening_socket(host, port) as listening:
@@ -32,6 +44,7 @@ def serve(registry: Registry, host: str = "127.0.0.1", port: int = DEFAULT_PORT,
         with (
             upkeep.running(registry),
             repeated(registry, "retention", RETENTION_SECONDS, retention.enforce),
+            running(lake, components),
         ):
             make_server(create_app(registry, token=token)).run([listening])
 
