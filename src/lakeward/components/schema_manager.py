@@ -8,10 +8,9 @@ that a dropped table's is there no more, and that a row changed by hand is read 
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -23,6 +22,7 @@ from lakeward.model.events import (
     TABLES,
     Event,
     Operation,
+    Registers,
     TableColumn,
     WatchedTable,
 )
@@ -32,35 +32,32 @@ from lakeward.model.names import TableName, parse_table
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
 from lakeward.registry.schema_cache import CacheStats
+from lakeward.retry import RetryConfig
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
-Row = TableRow | TableColumn | MetadataRow
+Row: TypeAlias = TableRow | TableColumn | MetadataRow
 
 MAX_ID = 2**63 - 1
 PAGE = 200  # versions of one read when the cache is filled
 
 
 class SchemaManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is kept, and how a registry that does not answer is asked again. Times in seconds.
+    """How much is kept, and how often a registry that does not answer is asked again.
 
     Raises InvalidSetting: a value that makes no sense.
     """
 
     max_entries: int | None = None  # versions; none: the setting schema_cache_entries
     max_bytes: int | None = None  # none: the setting schema_cache_bytes
-    max_retries: int = 3
-    initial_delay: float = 0.1
-    max_delay: float = 5.0
-    backoff_factor: float = 2.0
+    retry: RetryConfig = RetryConfig(max_retries=3)  # waits of 0.1 s, doubled up to 5 s
 
     def __post_init__(self) -> None:
-        least = {"max_entries": 0, "max_bytes": 0, "max_retries": 0, "initial_delay": 0, "max_delay": 0}
-        for name, smallest in {**least, "backoff_factor": 1}.items():
+        for name in ("max_entries", "max_bytes"):
             value = getattr(self, name)
-            if value is not None and not (smallest <= value < math.inf):
-                raise InvalidSetting(f"{name}={value!r} of the schema manager must be {smallest} or more, and finite")
+            if value is not None and value < 0:
+                raise InvalidSetting(f"{name}={value!r} of the schema manager must be 0 or more")
 
 
 class SchemaManager:
@@ -121,8 +118,8 @@ class SchemaManager:
         return found
 
     # Events -----------------------------------------------------------------------------------------------------------
-    def register_with_astha(self, astha: object) -> None:
-        astha.register(self)  # type: ignore[attr-defined]
+    def register_with_astha(self, astha: Registers) -> None:
+        astha.register(self)
 
     def start(self) -> None:
         self._stopped.clear()
@@ -225,17 +222,16 @@ class SchemaManager:
     # Trying again -----------------------------------------------------------------------------------------------------
     def _retried(self, action: Callable[[], T], failed: Callable[[], object] | None = None) -> T:
         """Do what only reads, and so can be done again, until the registry answers or the tries are over."""
-        delay = self._config.initial_delay
-        for _ in range(self._config.max_retries):
+        retry = self._config.retry
+        for failures in range(1, retry.max_retries + 1):
             try:
                 return action()
             except RegistryUnavailable as error:
-                log.warning("schemas_not_read", error=str(error), again_in=delay)
+                log.warning("schemas_not_read", error=str(error), code=error.code, failures=failures)
                 if failed is not None:
                     failed()
-                if self._stopped.wait(delay):
+                if self._stopped.wait(retry.delay(failures)):
                     raise
-                delay = min(delay * self._config.backoff_factor, self._config.max_delay)
         return action()
 
     def _set_behind(self, table_id: int, behind: bool) -> None:

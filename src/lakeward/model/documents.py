@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
+from sys import getsizeof
 from typing import Any, NoReturn
 
 import msgspec
@@ -56,29 +55,24 @@ def shared(document: Any) -> Any:
 
 def memory_of(value: Any) -> int:
     """The bytes that a record or document takes with all that it holds; what it holds twice counts once."""
-    seen: set[int] = set()
-    total = 0
-    waiting: list[Any] = [value]
-    while waiting:
-        each = waiting.pop()
-        if id(each) in seen or _is_everybodys(each):
-            continue
-        seen.add(id(each))
-        total += sys.getsizeof(each)
-        waiting.extend(_parts(each))
-    return total
+    return _memory_of(value, set())
 
 
-def _is_everybodys(value: Any) -> bool:
-    """Python has one of these, whoever uses it."""
-    return value is None or isinstance(value, bool) or (isinstance(value, int) and -5 <= value <= 256)
-
-
-def _parts(value: Any) -> Iterable[Any]:
+def _memory_of(value: Any, seen: set[int]) -> int:
+    if value is None or value is True or value is False or id(value) in seen:
+        return 0  # Python has one of the former, whoever uses it
+    seen.add(id(value))
+    total = getsizeof(value)
+    kind = type(value)
+    if kind is str or kind is int:
+        return total
     if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    if isinstance(value, list | tuple | set | frozenset):
-        return value
-    if isinstance(value, msgspec.Struct):
-        return [getattr(value, name) for name in value.__struct_fields__]
-    return ()
+        for key, each in value.items():
+            total += _memory_of(key, seen) + _memory_of(each, seen)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            total += _memory_of(each, seen)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            total += _memory_of(getattr(value, name), seen)
+    return total
