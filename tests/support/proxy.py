@@ -50,6 +50,13 @@ class Proxy:
         with self._lock:
             self._cuts, self._statement, self._then, self._stays_down = list(cuts), statement, then, stay_down
 
+    def go_down(self) -> None:
+        """Cut all connections, and let nobody in."""
+        self._is_down = True
+        for each in self._sockets:
+            _close(each)
+        self._sockets.clear()
+
     def come_back(self) -> None:
         self._is_down = False
 
