@@ -158,7 +158,7 @@ def test_the_bytes_are_the_sum_of_what_is_there_after_any_use_by_threads() -> No
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(use, range(4)))
-    held = {key: entry for key, entry in cache._entries.items()}
+    held = dict(cache._entries)
     stats = cache.stats()
     assert stats.memory_usage == sum(size(version) for version, _ in held.values()) <= limit
     assert stats.cache_size == len(held) <= 50
