@@ -22,9 +22,11 @@ from lakeward.cli import (
     tables,
     topics,
 )
+from lakeward.cli.root import Root
 
 app = typer.Typer(
     name="lakeward",
+    cls=Root,
     help="A streaming lakehouse kept by one SQL registry.",
     no_args_is_help=True,
     add_completion=False,

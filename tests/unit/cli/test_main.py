@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,30 @@ def test_with_json_an_error_is_a_document_too(tmp_path: Path) -> None:
     failed = lakeward("db", "status", "--json", "--config", str(tmp_path / "none.toml"))
     assert failed.exit_code == 1
     assert json.loads(failed.stdout)["error"]["code"] == "invalid_setting"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("files",), ("nonsense",), ("tables", "--nonsense"), ("serve", "--port", "x"), ("db", "nonsense")],
+)
+def test_with_json_wrong_usage_is_a_document_too(words: tuple[str, ...]) -> None:
+    failed = lakeward(*words, "--json")
+    assert failed.exit_code == 2
+    error = json.loads(failed.stdout)["error"]
+    assert error["code"] == "invalid_input" and "--help`" in error["message"]
+    assert failed.stderr == f"lakeward: {error['message']} [invalid_input]\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_early_ends_the_command_quietly(tmp_path: Path, unbuffered: str) -> None:
+    """As in `lakeward ... | head -1`."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "lakeward.cli.main", "db", "status", "--registry", str(tmp_path / "registry.db")]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environment, text=True, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_statement_that_writes_is_refused_before_anything_starts() -> None:
