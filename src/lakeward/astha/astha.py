@@ -13,11 +13,12 @@ import structlog
 
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
-from lakeward.astha.router import Filter, Lane, groups
+from lakeward.astha.reasons import reason
+from lakeward.astha.router import Filter, Lane, Task, groups
 from lakeward.astha.status import AsthaStatus, component_status
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
-from lakeward.model.events import SUBSCRIPTIONS, WATCHED, Subscriber
+from lakeward.model.events import SUBSCRIPTIONS, Subscriber
 from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
 from lakeward.registry.feed import Position
 from lakeward.registry.leases import Lease
@@ -47,6 +48,7 @@ class Astha:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._watcher: Watcher | None = None
+        self._saving = threading.Lock()  # from the look at where lanes stand until that is stored
         self._lease: Lease | None = None
         self._good_until = 0.0
         self.state: Literal["stopped", "standby", "active", "failed"] = "stopped"
@@ -77,12 +79,12 @@ class Astha:
             raise SubscriberRefused(f"{name!r} comes too late: register before start()")
         if name in self._lanes:
             raise SubscriberRefused(f"{name!r} is registered already; a name stands for one component")
-        known = {**SUBSCRIPTIONS, **{key: frozenset(value) for key, value in self.config.subscriptions.items()}}
+        known = {**{key: frozenset(value) for key, value in self.config.subscriptions.items()}, **SUBSCRIPTIONS}
         if name not in known:
             raise SubscriberRefused(
                 f"{name!r} is none of {', '.join(sorted(known))}; add it with AsthaConfig(subscriptions={{{name!r}: (...)}})"
             )
-        if asked != known[name] or not asked <= set(WATCHED):
+        if asked != known[name]:
             raise SubscriberRefused(
                 f"{name!r} subscribes to {', '.join(sorted(asked)) or 'nothing'}, but its subscriptions are "
                 f"{', '.join(sorted(known[name]))}"
@@ -103,7 +105,7 @@ class Astha:
         if self._thread is not None:
             raise SubscriberRefused("this Astha has been started before; make another")
         self._deliveries = [
-            Delivery(lane, is_current=self.is_current, head=self._head, park=self._park)
+            Delivery(lane, is_current=self.is_current, hold=self._hold, park=self._park)
             for lane in self._lanes.values()
         ]
         self._thread = threading.Thread(target=self._run, name="lakeward-astha", daemon=True)
@@ -113,7 +115,10 @@ class Astha:
             delivery.start()
 
     def stop(self) -> bool:
-        """Finish what is in hand, store the cursors and let go. False if a component did not return in `stop_timeout`."""
+        """Finish what is in hand, store the cursors and let go.
+
+        False if a component, or the registry, did not answer in `stop_timeout`: what is not stored comes again.
+        """
         if self._thread is None:
             return True
         deadline = time.monotonic() + self.config.stop_timeout
@@ -125,7 +130,7 @@ class Astha:
             self._watcher.wake()
         self._thread.join(self.config.stop_timeout)
         self.state = "stopped"
-        return all(returned)
+        return all(returned) and not self._thread.is_alive()
 
     def __enter__(self) -> Self:
         self.start()
@@ -146,9 +151,15 @@ class Astha:
         leases.check(connection, lease)
 
     def status(self) -> AsthaStatus:
-        """What each component does now."""
-        parked = feed.count_parked(self.registry, self.config.name)
-        components = [component_status(lane, d.probe, parked.get(lane.name, 0)) for lane, d in self._pairs()]
+        """What each component does now. While the registry does not answer, `parked` is what was parked since the start."""
+        try:
+            parked: dict[str, int] | None = feed.count_parked(self.registry, self.config.name)
+        except LakewardError:
+            parked = None
+        components = [
+            component_status(lane, d.probe, None if parked is None else parked.get(lane.name, 0))
+            for lane, d in self._pairs()
+        ]
         return AsthaStatus(
             name=self.config.name,
             state=self.state,
@@ -176,7 +187,7 @@ class Astha:
                 log.warning("astha_lost_its_lease", astha=self.config.name, error=str(error))
             except Exception as error:
                 failures = 1 if time.monotonic() - began > 60 else failures + 1
-                self.state, self.last_error = "failed", f"{type(error).__name__}: {error}"
+                self.state, self.last_error = "failed", reason(error)
                 log.error("astha_failed", astha=self.config.name, error=self.last_error, exc_info=not _is_known(error))
                 self._stopping.wait(self.config.retry.delay(failures))
             finally:
@@ -190,7 +201,7 @@ class Astha:
         with leases.held(registry, name, seconds=config.lease_seconds, good_until=self._extend) as lease:
             watcher = self._watcher = Watcher(registry)
             try:
-                self._begin(watcher)
+                self._begin(watcher, lease)
                 self._lease = lease
                 self.state = "active"
                 trimmer = threading.Thread(target=self._trim, args=(lease,), name="lakeward-astha-trim", daemon=True)
@@ -202,8 +213,9 @@ class Astha:
     def _extend(self, until: float) -> None:
         self._good_until = until
 
-    def _begin(self, watcher: Watcher) -> None:
-        cursors = {cursor.subscriber: cursor for cursor in feed.load_cursors(self.registry, self.config.name)}
+    def _begin(self, watcher: Watcher, lease: Lease) -> None:
+        taken = feed.take_up(self.registry, lease, self.config.name, list(self._lanes))
+        cursors = {cursor.subscriber: cursor for cursor in taken}
         for name, lane in self._lanes.items():
             cursor = cursors.get(name)
             position = None if cursor is None else cursor.position
@@ -250,10 +262,27 @@ class Astha:
                 log.warning("feed_not_trimmed", error=str(error), code=error.code)
 
     # What deliveries ask for ------------------------------------------------------------------------------------------
-    def _head(self) -> Position:
-        watcher = self._watcher
-        assert watcher is not None, "lanes begin when there is a watcher"
+    def _hold(self, lane: Lane, task: Task) -> Position:
+        """Where the lane goes on after its refresh.
+
+        Trimming heeds the stored positions alone. So one is stored, and only then is looked where the feed ends: what was
+        trimmed before lies before that end, and the refresh sees it.
+        """
+        watcher, lease = self._watcher, self._lease
+        if watcher is None or lease is None:
+            raise LeaseLost("not active any more; the refresh is for the one that is")
+        with self._saving:
+            lane.hold(task, watcher.reader.head())
+            self._save(lease, [pair for pair in self._pairs() if pair[0] is lane])
         return watcher.reader.head()
+
+    def _save(self, lease: Lease, pairs: list[tuple[Lane, Delivery]]) -> None:
+        """Store where lanes stand, and what `lakeward astha status` shows. Raises LeaseLost. Under `_saving`."""
+        progress = {}
+        for lane, delivery in pairs:
+            state = component_status(lane, delivery.probe, None)
+            progress[lane.name] = (lane.done_up_to(), msgspec.to_builtins(state))
+        feed.save_cursors(self.registry, lease, self.config.name, progress)
 
     def _park(self, lane: Lane, change: Change, attempts: int, error: str) -> None:
         lease = self._lease
@@ -263,7 +292,7 @@ class Astha:
 
 
 class _Saver:
-    """Stores the cursors, and what `lakeward astha status` shows."""
+    """Stores the cursors when it is time."""
 
     def __init__(self, astha: Astha, lease: Lease) -> None:
         self._astha = astha
@@ -283,12 +312,9 @@ class _Saver:
     def save(self, moves: int = -1) -> None:
         """Raises LeaseLost."""
         astha = self._astha
-        progress = {}
-        for lane, delivery in astha._pairs():
-            state = component_status(lane, delivery.probe, None)
-            progress[lane.name] = (lane.done_up_to(), msgspec.to_builtins(state))
         try:
-            feed.save_cursors(astha.registry, self._lease, astha.config.name, progress)
+            with astha._saving:
+                astha._save(self._lease, astha._pairs())
         except LeaseLost:
             raise
         except LakewardError as error:  # a full disk, a locked database: events go on, and come again if we die now

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakeward.errors import InvalidSetting
+from lakeward.model.events import SUBSCRIPTIONS, WATCHED
 from lakeward.retry import RetryConfig
 
 
@@ -40,6 +41,13 @@ class AsthaConfig:
                 raise InvalidSetting(f"{name}={getattr(self, name)!r} must be greater than 0")
         if not self.name:
             raise InvalidSetting("name='' must not be empty; it names the set of components")
+        for name, tables in self.subscriptions.items():
+            if name in SUBSCRIPTIONS:
+                raise InvalidSetting(f"subscriptions: those of {name!r} are fixed; add yours under another name")
+            if not set(tables) or not set(tables) <= set(WATCHED):
+                raise InvalidSetting(
+                    f"subscriptions: {name!r} has {sorted(tables)}; give some of {', '.join(sorted(WATCHED))}"
+                )
 
 
 _SECONDS = (

@@ -4,6 +4,7 @@ have it refresh.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,28 +13,31 @@ from typing import Any
 import structlog
 
 from lakeward.astha.health import Probe
+from lakeward.astha.reasons import reason as reason_of
 from lakeward.astha.router import Entry, Lane, Task
 from lakeward.errors import LakewardError
 from lakeward.registry.feed import Position
 from lakeward.store.changes import Change
 
 log = structlog.get_logger()
+# Each event is logged where this one's level is DEBUG: structlog by itself prints every level, and events are many.
+detail = logging.getLogger("lakeward.astha")
 
 IDLE_SECONDS = 0.1
 
 Park = Callable[[Lane, Change, int, str], object]
+Hold = Callable[[Lane, Task], Position]
 
 
 class Delivery:
     """Runs one lane until `stop`."""
 
-    def __init__(self, lane: Lane, *, is_current: Callable[[], bool], head: Callable[[], Position], park: Park) -> None:
+    def __init__(self, lane: Lane, *, is_current: Callable[[], bool], hold: Hold, park: Park) -> None:
         self.lane = lane
         self._is_current = is_current
-        self._head = head
+        self._hold = hold
         self._park = park
         self._log: Any = log.bind(component=lane.name)
-        self._tells = structlog.is_configured()  # its default prints every level: thousands of lines a second
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
         self._stopped = threading.Event()
@@ -60,7 +64,7 @@ class Delivery:
     def _work(self) -> None:
         while (task := self.lane.take(self._is_current)) is not None:
             if task.table_id is None:
-                self._refresh()
+                self._refresh(task)
             else:
                 self._handle(task)
 
@@ -75,7 +79,7 @@ class Delivery:
             lane.started[me] = (time.monotonic(), entry)
             try:
                 lane.subscriber.on_event(entry.event)
-            except Exception as error:
+            except BaseException as error:  # SystemExit too: a worker that ends would keep its table for ever
                 self._failed(task, entry, error)
                 return
             finally:
@@ -84,14 +88,13 @@ class Delivery:
             turn += 1
             entry = lane.next(task, entry, turn)
 
-    def _failed(self, task: Task, entry: Entry, error: Exception) -> None:
+    def _failed(self, task: Task, entry: Entry, error: BaseException) -> None:
         lane, retry = self.lane, self.lane.config.retry
         entry.attempts += 1
-        lane.last_error = f"{type(error).__name__}: {error}"
+        lane.last_error = reason_of(error)
         self._told(entry, "failed", error=lane.last_error)
         if entry.attempts <= retry.max_retries:
-            lane.counts.retried += 1
-            lane.put_back(task, entry, retry.delay(entry.attempts))
+            lane.put_back(task, entry, retry.delay(entry.attempts), is_retry=True)
             return
         try:
             self._park(lane, entry.change, entry.attempts, lane.last_error)
@@ -105,7 +108,7 @@ class Delivery:
         lane.put_back(task, entry, 0.0)  # it goes with all that waited
 
     def _told(self, entry: Entry, result: str, **more: str) -> None:
-        if not self._tells:
+        if not detail.isEnabledFor(logging.DEBUG):
             return
         change = entry.change
         self._log.debug(
@@ -118,20 +121,20 @@ class Delivery:
             **more,
         )
 
-    def _refresh(self) -> None:
+    def _refresh(self, task: Task) -> None:
         lane = self.lane
         reason = lane.refresh_reason()
         try:
             if lane.must_rebase:
-                lane.rebase(self._head())
+                lane.rebase(task, self._hold(lane, task))
             lane.subscriber.on_refresh()
-        except Exception as error:
-            self._log.warning("refresh_failed", reason=reason, error=f"{type(error).__name__}: {error}")
-            lane.refresh_failed(f"{type(error).__name__}: {error}")
+        except BaseException as error:
+            self._log.warning("refresh_failed", reason=reason, error=reason_of(error))
+            lane.refresh_failed(reason_of(error))
             return
         if reason != "start":
             self._log.warning("refreshed", reason=reason)
-        lane.refreshed(reason)
+        lane.refreshed(task)
 
     # Health -----------------------------------------------------------------------------------------------------------
     def _watch(self) -> None:

@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import structlog
-
-log = structlog.get_logger()
+from lakeward.astha.reasons import reason
 
 
 class HealthChecker:
@@ -62,7 +60,7 @@ class Probe:
     def _run(self, answer: list[str | None]) -> None:
         try:
             is_well = self._ask()
-        except Exception as error:
-            answer.append(f"on_health raised {type(error).__name__}: {error}")
+        except BaseException as error:
+            answer.append(f"on_health raised {reason(error)}")
             return
         answer.append(None if is_well else "on_health says that it does not work")

@@ -72,7 +72,7 @@ class Filter(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True):
     """What a worker does next: handle a table's events, or refresh."""
 
-    generation: int
+    generation: int  # of the lane's when it was given out: grows when what waits is dropped
     table_id: int | None  # none: refresh
 
 
@@ -110,6 +110,7 @@ class Lane:
         self.length = 0  # entries that are not done
         self.moves = 0  # grows with all that moves the cursor
         self._done = Position("", 0)  # all before it is done
+        self._held: Position | None = None  # while a refresh is due: the feed is kept from here on
         self._refresh: str | None = "start"  # why a refresh is due
         self._refresh_at = 0.0  # not before
         self._refresh_failures = 0
@@ -191,18 +192,23 @@ class Lane:
         else:
             if self.filter.fold:
                 for folded in queue:
-                    folded.done = True
-                self.counts.folded += len(queue)
-                self.length -= len(queue)
+                    self._fold(folded, entry)
                 queue.clear()
             queue.append(entry)
         self.length += 1
 
+    def _fold(self, older: Entry, newer: Entry) -> None:
+        """The newer one says all that the older does; how often the table has failed stays known."""
+        older.done = True
+        newer.attempts = max(newer.attempts, older.attempts)
+        self.counts.folded += 1
+        self.length -= 1
+
     def done_up_to(self) -> Position | None:
-        """All before it is done; none while a refresh is due, since nothing that was dropped may be passed over."""
+        """All before it is done; none while a refresh is due: the feed need not be kept for it before that begins."""
         with self.lock:
-            if self._refresh is not None and self._must_rebase:
-                return None
+            if self._must_rebase:
+                return self._held
             while self._batches and self._batches[0].is_done():
                 self._done = self._batches.popleft().after
             return self._batches[0].position() if self._batches else self._done
@@ -234,6 +240,7 @@ class Lane:
 
     def _drop(self) -> None:
         self.generation += 1
+        self._held = None
         self._batches.clear()
         self._queues.clear()
         self._ready.clear()
@@ -290,11 +297,12 @@ class Lane:
                 self.changed.notify()
             return None
 
-    def put_back(self, task: Task, entry: Entry, delay: float) -> None:
+    def put_back(self, task: Task, entry: Entry, delay: float, *, is_retry: bool = False) -> None:
         """The entry failed, or may not be handled now: it comes first again, after `delay` seconds."""
         table_id = task.table_id
         assert table_id is not None
         with self.lock:
+            self.counts.retried += is_retry
             self._busy.discard(table_id)
             if self.generation == task.generation:
                 self._put_back(table_id, entry, delay)
@@ -302,10 +310,8 @@ class Lane:
 
     def _put_back(self, table_id: int, entry: Entry, delay: float) -> None:
         queue = self._queues[table_id]
-        if self.filter.fold and queue:  # a newer one says all that this one does
-            entry.done = True
-            self.length -= 1
-            self.counts.folded += 1
+        if self.filter.fold and queue:
+            self._fold(entry, queue[0])
         else:
             queue.appendleft(entry)
         heapq.heappush(self._delayed, (time.monotonic() + delay, table_id))
@@ -319,21 +325,27 @@ class Lane:
         """Whether the refresh that is due moves the lane to the feed's head."""
         return self._must_rebase
 
-    def rebase(self, head: Position) -> None:
+    def hold(self, task: Task, head: Position) -> None:
+        """Before the rebase: once this is stored, the feed is kept from `head` on."""
+        with self.lock:
+            if self.generation == task.generation:
+                self._held = head
+
+    def rebase(self, task: Task, head: Position) -> None:
         """Before the refresh: events from `head` on are handled after it. What falls between comes twice."""
         with self.lock:
-            if self._must_rebase:
-                self._drop()
+            if self._must_rebase and self.generation == task.generation:
                 self.position = self._done = head
                 self._must_rebase = False
 
-    def refreshed(self, reason: str) -> None:
+    def refreshed(self, task: Task) -> None:
+        """The refresh is over. Where another was asked for since it began, that is still due: this one may not have seen why."""
         with self.lock:
             self.is_refreshing = False
             self.counts.refreshes += 1
             self.moves += 1
             self._refresh_failures = 0
-            if self._refresh == reason and not self._must_rebase:
+            if self.generation == task.generation and not self._must_rebase:
                 self._refresh = None
             self.changed.notify_all()
 

@@ -131,6 +131,22 @@ def _cursor(row: Any) -> Cursor:
     return Cursor(row.astha, row.subscriber, position, row.state, row.seen_at)
 
 
+def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[str]) -> list[Cursor]:
+    """Where these subscribers stand, as the one who looks after them from now on: their positions are waited for again.
+
+    Raises:
+        LeaseLost: another process looks after them now.
+    """
+    with registry.database.transaction() as connection:
+        leases.check(connection, lease)
+        cursors.touch(connection, astha, subscribers, dialect.now(connection))
+        # A copy of another server's feed has that one's transactions in it. By this server's count some are still to come:
+        # then they would be read as new. Whoever was to read them stood at a place of the other server, and refreshes.
+        changes.delete_foreign(connection)
+        rows = cursors.load_all(connection, astha)
+    return [_cursor(row) for row in rows]
+
+
 def save_cursors(
     registry: Registry,
     lease: Lease,
@@ -174,9 +190,9 @@ def _trim_once(connection: sa.Connection, keep_seconds: float) -> int:
     for cursor in (_cursor(row) for row in cursors.load_all(connection)):
         if cursor.position is None:
             continue
-        if cursor.seen_at < before:
-            cursors.forget_position(connection, cursor.astha, cursor.subscriber)
-        else:
+        is_gone = cursor.seen_at < before
+        # Not if it has just come back.
+        if not is_gone or not cursors.forget_position(connection, cursor.astha, cursor.subscriber, before):
             waited_for.append(cursor.position)
     if not waited_for:
         return changes.delete_older(connection, before, TRIM_BATCH)

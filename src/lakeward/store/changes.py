@@ -146,6 +146,17 @@ class _Xid8(UserDefinedType[Any]):
         return "xid8"
 
 
+def delete_foreign(connection: sa.Connection) -> int:
+    """PostgreSQL: delete rows that are here although their transaction has not ended, by this server's count: they were
+    copied from another. For a transaction that has changed no watched row. How many went.
+    """
+    if is_sqlite(connection):
+        return 0
+    now = sa.func.pg_current_snapshot()
+    is_foreign = sa.and_(sa.func.pg_snapshot_xmin(now) <= _XID, sa.not_(sa.func.pg_visible_in_snapshot(_XID, now)))
+    return connection.execute(registry_changes.delete().where(is_foreign)).rowcount
+
+
 def delete_older(connection: sa.Connection, before: datetime, count: int) -> int:
     """Delete those of the `count` oldest rows that were written before this time. How many went."""
     oldest = sa.select(_c.sequence, _c.changed_at).where(_c.sequence > 0).order_by(_c.sequence).limit(count).subquery()

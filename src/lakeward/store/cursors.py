@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,10 +31,17 @@ def save(
         connection.execute(subscriber_cursors.insert().values(astha=astha, subscriber=subscriber, **values))
 
 
-def forget_position(connection: sa.Connection, astha: str, subscriber: str) -> None:
-    """It takes its state from the registry at its next start, and holds the feed no more."""
-    is_it = sa.and_(_c.astha == astha, _c.subscriber == subscriber)
-    connection.execute(subscriber_cursors.update().where(is_it).values(position=sa.null()))
+def touch(connection: sa.Connection, astha: str, subscribers: Sequence[str], now: datetime) -> None:
+    """They are seen now."""
+    for subscriber in sorted(subscribers):
+        is_it = sa.and_(_c.astha == astha, _c.subscriber == subscriber)
+        connection.execute(subscriber_cursors.update().where(is_it).values(seen_at=now))
+
+
+def forget_position(connection: sa.Connection, astha: str, subscriber: str, before: datetime) -> bool:
+    """It takes its state from the registry at its next start, and holds the feed no more. False if it was seen since."""
+    is_it = sa.and_(_c.astha == astha, _c.subscriber == subscriber, _c.seen_at < before)
+    return connection.execute(subscriber_cursors.update().where(is_it).values(position=sa.null())).rowcount == 1
 
 
 def park(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
