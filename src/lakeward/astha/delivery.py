@@ -4,7 +4,6 @@ have it refresh.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +19,6 @@ from lakeward.registry.feed import Position
 from lakeward.store.changes import Change
 
 log = structlog.get_logger()
-# Each event is logged where this one's level is DEBUG: structlog by itself prints every level, and events are many.
-detail = logging.getLogger("lakeward.astha")
 
 IDLE_SECONDS = 0.1
 
@@ -38,6 +35,7 @@ class Delivery:
         self._hold = hold
         self._park = park
         self._log: Any = log.bind(component=lane.name)
+        self._tells = structlog.is_configured()  # its default prints every level: thousands of lines a second
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
         self._stopped = threading.Event()
@@ -108,7 +106,7 @@ class Delivery:
         lane.put_back(task, entry, 0.0)  # it goes with all that waited
 
     def _told(self, entry: Entry, result: str, **more: str) -> None:
-        if not detail.isEnabledFor(logging.DEBUG):
+        if not self._tells:
             return
         change = entry.change
         self._log.debug(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -199,9 +199,14 @@ def _cursor_is_stored(registry: Registry) -> bool:
     return any(cursor.position is not None for cursor in feed.load_cursors(registry))
 
 
-def test_each_event_is_logged_at_debug_level_and_only_there(
-    registry: Registry, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def configured() -> Iterator[None]:
+    structlog.configure()
+    yield
+    structlog.reset_defaults()
+
+
+def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, start: Start, configured: None) -> None:
     failed: list[Event[Any]] = []
 
     def fail_once(event: Event[Any]) -> None:
@@ -210,18 +215,25 @@ def test_each_event_is_logged_at_debug_level_and_only_there(
             raise ValueError("no")
 
     make_tables(registry)
-    told = Recorder()
-    start(told)
+    told = Recorder(act=fail_once)
     with structlog.testing.capture_logs() as logged:
+        start(told)
         touch(registry, 1)
-        until(lambda: len(told.events) == 1)
-        told.act = fail_once
-        caplog.set_level(logging.DEBUG, logger="lakeward.astha")
-        touch(registry, 1)
-        until(lambda: len([each for each in logged if each["event"] == "event"]) == 2, logged)
-    (sequence,) = told.sequences()[1:]
+        until(lambda: len([each for each in logged if each["event"] == "event"]) == 2, lambda: logged)
+    (sequence,) = told.sequences()
     common = {"component": "compactor", "table": "table_stats", "table_id": 1, "sequence": sequence}
     assert [each for each in logged if each["event"] == "event"] == [
         {**common, "event": "event", "log_level": "debug", "attempt": 1, "result": "failed", "error": "ValueError: no"},
         {**common, "event": "event", "log_level": "debug", "attempt": 2, "result": "done"},
     ]
+
+
+def test_structlog_by_itself_which_prints_every_level_is_not_given_each_event(
+    registry: Registry, start: Start, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_tables(registry)
+    told = Recorder()
+    start(told)
+    touch(registry, 1)
+    until(lambda: len(told.events) == 1)
+    assert "table_stats" not in "".join(capfd.readouterr())
