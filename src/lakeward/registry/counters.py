@@ -23,6 +23,19 @@ _Key = tuple[int, str, str]  # spec id, partition key, file type
 
 def add(connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime) -> None:
     """Count files that have entered the table. `schema` (the current one) says how bounds compare."""
+    add_to_partitions(connection, table_id, schema, files, now)
+    add_to_table(connection, table_id, files, now)
+
+
+def add_to_table(connection: sa.Connection, table_id: int, files: Sequence[Counted], now: datetime) -> int | None:
+    """The table's half of `add`; what comes back is its current metadata version, none if it was dropped."""
+    return tables.add_counts(connection, table_id, now, _counts(files, 1))
+
+
+def add_to_partitions(
+    connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime
+) -> None:
+    """The half of `add` that is in table_stats."""
     orders = _orders_for(connection, table_id, schema, files)
     for (spec_id, key, file_type), members in _grouped(files).items():
         old = stats.load(connection, table_id, spec_id, key, file_type)
@@ -39,7 +52,6 @@ def add(connection: sa.Connection, table_id: int, schema: Document, files: Seque
             columns=bounds.merge(old.columns if old else {}, (file.statistics for file in members), orders),
         )
         (stats.insert if old is None else stats.update)(connection, new)
-    tables.add_counts(connection, table_id, now, _counts(files, 1))
 
 
 def remove(

@@ -96,7 +96,9 @@ def _register_in(connection: sa.Connection, registry: Registry, write: _Write, n
     if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
         return first
     if not intent_store.take(connection, write.intent.intent_id):
-        _live_version(connection, table)  # a drop takes the table's open intents with it
+        _check_lives(
+            table, tables.live_version(connection, table.table_id)
+        )  # a drop takes the table's open intents with it
         raise IntentLost(
             f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
             "taken it; nothing was registered: write again, or raise lease_seconds"
@@ -170,18 +172,18 @@ def insert_files(
         TableNotFound: the table was dropped.
         FileRefused: a file is registered already.
     """
-    version = _live_version(connection, table)
     if not files:
+        _check_lives(table, tables.live_version(connection, table.table_id))
         return
+    version = _check_lives(table, counters.add_to_table(connection, table.table_id, files, now))
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
     update_table_files(connection, table, files, intent_id, now, registered_at)
     insert_footers(connection, registry, table, metadata, files, now)
-    counters.add(connection, table.table_id, metadata.schema, files, now)
+    counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)
 
 
-def _live_version(connection: sa.Connection, table: Table) -> int:
-    version = tables.live_version(connection, table.table_id)
+def _check_lives(table: Table, version: int | None) -> int:
     if version is None:
         raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
     return version

@@ -23,6 +23,9 @@ from lakeward.store import dialect
 from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
 from lakeward.store.lookups import Lookups
 
+# SQLite: pages of the log, 12 MB, after which a commit copies them into the file. Three times SQLite's own number: a page
+# that many commits have changed is copied once.
+CHECKPOINT_PAGES = 3_000
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 IDLE_IN_TRANSACTION_S = 60
 METADATA_SCHEMA = "lakeward"
@@ -44,8 +47,8 @@ class Database:
         """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder, and not that
         either without `create`.
 
-        `durable=False` lets SQLite lose the last commits when the machine stops (synchronous=NORMAL); for throw-away
-        registries only. `metadata_schema`: where PostgreSQL has the operations tables; it is put on the search path.
+        `durable=False` lets SQLite lose the last commits when the machine stops; for throw-away registries only.
+        `metadata_schema`: where PostgreSQL has the operations tables; it is put on the search path.
 
         Raises:
             InvalidSetting: the URL is of another database.
@@ -55,10 +58,11 @@ class Database:
         self.metadata_schema = metadata_schema
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._gate: _Gate | None = None
+        self._durable = durable
         if self.is_sqlite:
             if create and self.url.database and self.url.database != ":memory:":
                 _make_folder(Path(self.url.database).parent)
-            self.engine = _sqlite_engine(self.url, durable)
+            self.engine = _sqlite_engine(self.url)
             if self.url.database and self.url.database != ":memory:":
                 self._gate = _gate_for(self.url.database)
         else:
@@ -94,8 +98,32 @@ class Database:
             finally:
                 if self.is_sqlite and not foreign_keys:
                     _set_foreign_keys(connection, True)
+        self._make_durable()
         for tell in self._listeners:
             tell()
+
+    def _make_durable(self) -> None:
+        """SQLite: sync the log, once the gate is free: the next writer works while the disk does, and one sync serves all who
+        wait for one. (SQLite's own sync, with synchronous=FULL, is the same one, behind the gate.)
+
+        Others may see a commit before it is durable. Nobody is told of it before, and what depends on it is lost only with
+        it: the log is read up to the first commit that is not whole.
+        """
+        if self._gate is None or not self._durable:
+            return
+        try:
+            log = os.open(f"{self._gate.path}-wal", os.O_RDWR)
+        except FileNotFoundError:  # the last connection was closed meanwhile: all is in the file itself, and synced
+            return
+        try:
+            _sync(log)
+        except OSError as error:
+            raise RegistryUnavailable(
+                f"what was written to the registry {self.shown_url} could not be made durable: {error.strerror}; "
+                "check the disk"
+            ) from error
+        finally:
+            os.close(log)
 
     def on_commit(self, tell: Callable[[], object], *, remove: bool = False) -> None:
         """From now on (or no longer) call `tell` after each commit of this object, in the thread that committed: quickly."""
@@ -184,7 +212,10 @@ def _sqlalchemy_url(url: str) -> sa.URL:
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
     if not url.database or url.database == ":memory:":
         engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
     else:
@@ -201,7 +232,8 @@ def _sqlite_engine(url: sa.URL, durable: bool) -> sa.Engine:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         _use_wal(connection)  # before all that looks into a new file
         for pragma in (
-            f"synchronous = {'FULL' if durable else 'NORMAL'}",
+            "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
+            f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
             "foreign_keys = ON",
             "recursive_triggers = ON",  # or REPLACE would delete without a trigger
             "cache_size = -16384",  # 16 MiB
@@ -262,6 +294,7 @@ class _Gate:
     """Lets one writer of one SQLite file through at a time, across threads and processes; nobody waits for long."""
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self._path = path + ".lock"
         self.threads = threading.Lock()
         self._file: int | None = None

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.store.dialect import begins
-from lakeward.store.prepared import Prepared, Row
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
 
@@ -115,13 +115,18 @@ _ADD = Prepared(
     .values(
         {name: _c[name] + sa.bindparam(f"add_{name}") for name in COUNTERS} | {"last_modified": sa.bindparam("now")}
     )
+    .returning(_c.version, _c.dropped_at)
 )
 
 
-def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> None:
-    """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away)."""
+def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> int | None:
+    """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away).
+
+    The current metadata version comes back, none if the table is gone or dropped: a statement less for those who need it.
+    """
     parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
-    _ADD.run(connection, {"id": table_id, "now": now, **parameters})
+    row = _ADD.one(connection, {"id": table_id, "now": now, **parameters})
+    return None if row is None or row["dropped_at"] is not None else int(row["version"])
 
 
 def swap_metadata(connection: sa.Connection, table_id: int, expected: str | None, values: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+from lakeward.store import database as database_module
 from lakeward.store import migrate, schema
 from lakeward.store.database import Database
 from tests.contract.store import processes, rows
@@ -198,7 +200,44 @@ def test_sqlite_keeps_what_was_committed_and_checks_what_refers(sqlite: Database
                 name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
                 for name in ("journal_mode", "synchronous", "foreign_keys")
             }
-            assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}  # 2 is FULL
+            assert found == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1}  # 1 is NORMAL
+
+
+def test_sqlite_syncs_a_commit_before_it_is_told_and_lets_the_next_writer_in_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, other = (Database(f"sqlite:///{tmp_path / 'registry.db'}", durable=durable) for durable in (True, False))
+    migrate.create_or_upgrade(other)
+    sync, synced = database_module._sync, []
+
+    def while_syncing(file: int) -> None:
+        assert os.path.samestat(os.fstat(file), os.stat(tmp_path / "registry.db-wal"))
+        assert _leases(other) == ["a"]
+        with other.transaction() as connection:  # not durable: it syncs nothing itself
+            rows.insert(connection, "leases", name="b")
+        sync(file)
+        synced.append(file)
+
+    monkeypatch.setattr(database_module, "_sync", while_syncing)
+    with database.transaction() as connection:
+        rows.insert(connection, "leases", name="a")
+        assert synced == []
+    assert len(synced) == 1
+    assert _leases(other) == ["a", "b"]
+    database.close()
+    other.close()
+
+
+def test_sqlite_tells_of_no_commit_that_the_disk_did_not_take(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(database_module, "_sync", fail)
+    refused = pytest.raises(RegistryUnavailable, match="could not be made durable: Input/output error")
+    with refused, sqlite.transaction() as connection:
+        rows.insert(connection, "leases", name="a")
 
 
 def test_sqlite_checks_what_refers_again_after_a_migration(sqlite: Database) -> None:
