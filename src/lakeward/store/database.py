@@ -103,8 +103,8 @@ class Database:
             tell()
 
     def _make_durable(self) -> None:
-        """SQLite: sync the log, once the gate is free: the next writer works while the disk does, and one sync serves all who
-        wait for one. (SQLite's own sync, with synchronous=FULL, is the same one, behind the gate.)
+        """SQLite: sync the log, once the gate is free: the next writer works while the disk does, and the disk takes at once
+        what several have written. (With synchronous=FULL SQLite does the same sync itself, behind the gate.)
 
         Others may see a commit before it is durable. Nobody is told of it before, and what depends on it is lost only with
         it: the log is read up to the first commit that is not whole.

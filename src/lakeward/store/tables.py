@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.store.dialect import begins
-from lakeward.store.prepared import Prepared
+from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import namespaces, table_columns, table_metadata, table_stats, tables
 

@@ -143,8 +143,8 @@ def test_the_feed_has_each_change_once_without_statistics_and_footers(registry: 
     register(registry, table, [3])
     found = changes(registry, start)
     assert [(c["table_name"], c["operation"]) for c in found] == [
-        ("table_files", "INSERT"), ("table_files", "INSERT"), ("table_stats", "INSERT"), ("tables", "UPDATE"),
-        ("table_files", "INSERT"), ("table_stats", "UPDATE"), ("tables", "UPDATE"),
+        ("tables", "UPDATE"), ("table_files", "INSERT"), ("table_files", "INSERT"), ("table_stats", "INSERT"),
+        ("tables", "UPDATE"), ("table_files", "INSERT"), ("table_stats", "UPDATE"),
     ]  # fmt: skip
     assert [c["data"]["row_count"] for c in found if c["table_name"] == "tables"] == [2, 3]
     assert not any({"statistics", "split_offsets", "columns"} & set(c["data"]) for c in found)
