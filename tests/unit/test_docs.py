@@ -10,6 +10,8 @@ from pathlib import Path
 from lakeward import Lake
 from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
+from lakeward.iceberg.merging import Rule
+from lakeward.pipeline.compaction_plan import Rules
 from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,6 +31,7 @@ def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
         "quarantine_seconds",
         "hold_timeout_seconds",
         "lease_seconds",
+        "feed_keep_seconds",
     ):
         assert float(shown[name]) == getattr(Settings(), name), name
     assert int(shown[FILE_SIZE_PROPERTY]) == DEFAULT_FILE_SIZE
@@ -36,6 +39,8 @@ def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
     assert float(shown["rotate_seconds"]) == writer["rotate_seconds"]
     assert int(shown["rotate_rows"].replace(",", "")) == writer["rotate_rows"]
     assert int(shown["rotate_bytes"]) << 20 == writer["rotate_bytes"]
+    assert int(shown["lakeward.compaction.min-files"]) == Rules().min_files
+    assert f"min-count-to-merge` ({Rule().count} " in text and f"size-bytes` ({Rule().target >> 20} MB)" in text
 
 
 def test_the_page_on_changes_names_every_setting_of_astha_with_its_default() -> None:
