@@ -1,0 +1,65 @@
+"""Upkeep that is killed at any moment, while other processes write: no write fails, and the registry is whole."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lakeward.components import upkeep
+from lakeward.registry import Registry, tables
+from lakeward.store import schema
+from tests.contract.store import processes
+from tests.support.registries import NAME, assert_exact, make_table, open_at, register, rows_of
+
+WRITES = 60
+KILLS = 5
+
+processes.CONTEXT.set_forkserver_preload(["lakeward.components.upkeep", "tests.support.registries"])
+
+
+def write(url: str, folder: Path) -> None:
+    """Register files, and make free space in the middle of the database by trimming the feed."""
+    with open_at(url, folder) as registry:
+        table = tables.load(registry, NAME)
+        for number in range(WRITES):
+            register(registry, table, *[(1, 2)] * 10)
+            if number % 5 == 4:
+                with registry.database.transaction() as connection:
+                    connection.execute(schema.registry_changes.delete())
+
+
+def look_after_for_ever(url: str, folder: Path) -> None:
+    with open_at(url, folder) as registry:
+        while True:
+            upkeep.vacuum(registry)
+            upkeep.look_after(registry)
+            if registry.database.is_sqlite:
+                upkeep.checkpoint(registry)
+            upkeep.vacuum(registry, full=True)
+
+
+def files(registry: Registry) -> int:
+    return tables.load(registry, NAME).file_count
+
+
+def test_upkeep_that_is_killed_costs_no_writer_a_write(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path) as registry:
+        table = make_table(registry)
+        writers = processes.start(write, [(made_url, tmp_path)] * 2)
+        kills = 0
+        while processes.running(writers):
+            [looking_after] = processes.start(look_after_for_ever, [(made_url, tmp_path)])
+            until = files(registry) + 2 * WRITES * 10 // (KILLS + 2)
+            while files(registry) < until and processes.running(writers):
+                time.sleep(0.01)
+            looking_after.kill()
+            looking_after.join()
+            kills += 1
+        processes.expect_success(writers)
+        assert kills >= KILLS and files(registry) == 2 * WRITES * 10
+        assert_exact(registry, table)
+        upkeep.vacuum(registry, full=True)
+        assert len(rows_of(registry, "table_files")) == 2 * WRITES * 10
+        if registry.database.is_sqlite:
+            with registry.database.read() as connection:
+                assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
