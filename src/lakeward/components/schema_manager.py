@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 import structlog
 
-from lakeward.errors import InvalidSetting, RegistryUnavailable
+from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
 from lakeward.model.events import (
     TABLE_COLUMNS,
     TABLE_METADATA,
@@ -39,6 +39,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | MetadataRow
 
+REFRESH, REGISTRY = "refresh", "registry"
 MAX_ID = 2**63 - 1
 PAGE = 200  # versions of one read when the cache is filled
 
@@ -80,8 +81,7 @@ class SchemaManager:
             most if given.max_bytes is None else given.max_bytes,
         )
         self._lock = threading.Lock()
-        self._behind: set[int] = set()  # tables whose last event failed
-        self._lost = False  # a refresh has not come to its end
+        self._doubts: set[int | str] = set()  # why memory is not trusted: a table whose event failed, REFRESH, REGISTRY
         self._stopped = threading.Event()
 
     # Reading ----------------------------------------------------------------------------------------------------------
@@ -127,40 +127,40 @@ class SchemaManager:
     def stop(self) -> None:
         """End all waiting for another try, and keep nothing that events would have to keep true."""
         self._stopped.set()
+        self._settle()
         self._cache.clear()
-        with self._lock:
-            self._behind.clear()
-            self._lost = False
-            self._cache.resume()
 
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Row]]:
         return (TABLES, TABLE_COLUMNS, TABLE_METADATA)
 
     def on_health(self) -> bool:
-        """Whether all events so far are in. Until they are, nothing is served from memory."""
-        return not (self._behind or self._lost)
+        """Whether the registry answers, so that events can be handled.
+
+        Not whether all have been: a component that is unhealthy gets none, and would stay behind for ever.
+        """
+        try:
+            tables.live_version(self._registry, 0)
+        except LakewardError:
+            self._doubt(REGISTRY)
+            raise
+        self._doubt(REGISTRY, False)
+        return True
 
     def on_event(self, event: Event[Row]) -> None:
         """Raises RegistryUnavailable: it did not answer in all tries."""
         try:
-            self._retried(lambda: self._apply(event), lambda: self._set_behind(event.table_id, True))
+            self._retried(lambda: self._apply(event), lambda: self._doubt(event.table_id))
         except BaseException:
-            self._set_behind(event.table_id, True)
+            self._doubt(event.table_id)
             raise
-        if self._behind:
-            self._set_behind(event.table_id, False)
+        self._doubt(event.table_id, False)
 
     def on_refresh(self) -> None:
         """Start anew: forget everything, then read the current versions, the newest tables first, as many as fit."""
-        with self._lock:
-            self._lost = True
-            self._cache.suspend()
+        self._doubt(REFRESH)
         self._cache.clear()
         filled = self._retried(self._fill)
-        with self._lock:
-            self._behind.clear()
-            self._lost = False
-            self._cache.resume()
+        self._settle()
         log.info("schemas_read", versions=filled)
 
     def _apply(self, event: Event[Row]) -> None:
@@ -234,13 +234,23 @@ class SchemaManager:
                     raise
         return action()
 
-    def _set_behind(self, table_id: int, behind: bool) -> None:
+    def _doubt(self, reason: int | str, doubted: bool = True) -> None:
+        """While there is any reason for doubt, everybody reads from the registry."""
+        if not doubted and reason not in self._doubts:
+            return
         with self._lock:
-            (self._behind.add if behind else self._behind.discard)(table_id)
-            if self._behind or self._lost:
+            if doubted and self._stopped.is_set():
+                return  # no event would end the doubt, and memory has been emptied
+            (self._doubts.add if doubted else self._doubts.discard)(reason)
+            if self._doubts:
                 self._cache.suspend()
             else:
                 self._cache.resume()
+
+    def _settle(self) -> None:
+        with self._lock:
+            self._doubts.clear()
+            self._cache.resume()
 
 
 def _says(version: TableMetadata, row: TableColumn, operation: Operation) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from lakeward import Lake
-from lakeward.astha import Astha
+from lakeward.astha import Astha, AsthaConfig
 from lakeward.components import SchemaManager, SchemaManagerConfig
 from lakeward.errors import (
     InvalidSetting,
@@ -482,8 +482,10 @@ def test_while_it_is_unhealthy_reads_go_to_the_registry_and_are_right(
     with pytest.raises(RegistryUnavailable):
         for event in events:
             manager.on_event(event)
-    assert not manager.on_health()
+    with pytest.raises(RegistryUnavailable):
+        manager.on_health()
     proxy.come_back()
+    assert manager.on_health()  # it could handle events, but has not yet
     with open_lake(pg_url, tmp_path, durable=False) as other:
         by_hand(other, 'UPDATE table_metadata SET properties = \'{"owner": "ann"}\'')  # of this no event comes
     assert not is_hit(manager, lambda: manager.get_schema(NAME))
@@ -491,7 +493,6 @@ def test_while_it_is_unhealthy_reads_go_to_the_registry_and_are_right(
     assert lake.metadata(NAME, 1).properties == {"owner": "ann"}
     for event in events:  # tried again, as Astha does
         manager.on_event(event)
-    assert manager.on_health()
     feed.deliver()
     assert is_hit(manager, lambda: manager.get_schema(NAME))
     assert manager.get_schema(NAME, 1).properties == {"owner": "ann"}
@@ -503,12 +504,10 @@ def test_a_refresh_that_fails_leaves_it_unhealthy_and_one_that_succeeds_heals_it
     proxy.go_down()
     with pytest.raises(RegistryUnavailable):
         manager.on_refresh()
-    assert not manager.on_health()
     proxy.come_back()
     assert columns(manager) == ["id", "name"]
     assert manager.get_cache_stats().cache_size == 0
     manager.on_refresh()
-    assert manager.on_health()
     assert is_hit(manager, lambda: manager.get_schema(NAME))
 
 
@@ -525,11 +524,10 @@ def test_a_registry_that_comes_back_in_time_is_not_noticed(cut_off: Lake, proxy:
 
     with ThreadPoolExecutor(1) as pool:
         handled = pool.submit(handle_all)
-        until(lambda: not manager.on_health())
+        until(lambda: cut_off.registry.schemas.is_suspended)
         proxy.come_back()
         handled.result(timeout=60)
-    assert manager.on_health()
-    assert manager.get_cache_stats().cache_size == 1
+    assert is_hit(manager, lambda: manager.get_schema(NAME))
 
 
 def test_stopping_ends_the_wait_for_another_try(cut_off: Lake, proxy: Proxy) -> None:
@@ -541,10 +539,13 @@ def test_stopping_ends_the_wait_for_another_try(cut_off: Lake, proxy: Proxy) -> 
     proxy.go_down()
     with ThreadPoolExecutor(1) as pool:
         handled = pool.submit(lambda: manager.on_event(events[0]))
-        until(lambda: not manager.on_health())
+        until(lambda: cut_off.registry.schemas.is_suspended)
         manager.stop()
         with pytest.raises(RegistryUnavailable):
             handled.result(timeout=60)
+    proxy.come_back()
+    assert columns(manager) == ["id", "name"]
+    assert is_hit(manager, lambda: manager.get_schema(NAME))
 
 
 def test_the_waits_are_as_promised() -> None:
@@ -575,3 +576,20 @@ def test_with_astha_it_is_filled_refreshed_and_emptied_by_itself(lake: Lake, man
         until(lambda: manager.get_cache_stats().cache_size == 0)
         status = {each.name: each for each in astha.status().components}["schema_manager"]
         assert (status.status, status.parked) == ("active", 0)
+
+
+def test_with_astha_it_comes_back_after_the_registry_was_away(cut_off: Lake, proxy: Proxy) -> None:
+    lake, often = cut_off, RetryConfig(max_retries=1, initial_delay=0.01)
+    manager = SchemaManager(lake, SchemaManagerConfig(retry=often))
+    config = AsthaConfig(health_interval=0.05, open_seconds=0.05, max_failures=1, lease_seconds=2.0, retry=often)
+    astha = Astha(lake, config)
+    manager.register_with_astha(astha)
+    table = make_table(lake)
+    with astha:
+        until(lambda: lake.registry.schemas.holds(table.table_id, 1))
+        proxy.go_down()
+        until(lambda: lake.registry.schemas.is_suspended)
+        proxy.come_back()
+        lake.add_column(NAME, "city", "string")
+        until(lambda: not lake.registry.schemas.is_suspended and lake.registry.schemas.holds(table.table_id, 2))
+        assert is_hit(manager, lambda: manager.get_schema(NAME))
