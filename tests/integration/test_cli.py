@@ -68,6 +68,20 @@ def test_a_table_is_altered(orders: Shell) -> None:
     assert orders.json("alter", "set", "shop.orders", "a", exit_code=1)["error"]["code"] == "invalid_input"
 
 
+def test_manifests_are_listed_and_merged(orders: Shell) -> None:
+    assert orders.json("manifests", "list", "shop.orders")["manifests"] == []
+    orders.run("alter", "set", "shop.orders", "commit.manifest.min-count-to-merge=2")
+    orders.json("snapshots", "create", "shop.orders")
+    assert orders.json("manifests", "merge", "shop.orders")["replaced"] == 0
+    orders.run("append", "shop.orders", orders.parquet("c.parquet", 4))
+    orders.json("snapshots", "create", "shop.orders")
+    assert [m["files"] for m in orders.json("manifests", "list", "shop.orders")["manifests"]] == [2, 1]
+    assert orders.json("manifests", "merge", "shop.orders")["replaced"] == 2
+    [merged] = orders.json("manifests", "list", "shop.orders")["manifests"]
+    assert (merged["files"], merged["rows"], merged["content"]) == (3, 4, "data")
+    assert "data" in orders.run("manifests", "list", "shop.orders")
+
+
 def test_files_are_pending_until_they_are_flushed(orders: Shell) -> None:
     assert [file["rows"] for file in orders.json("files", "shop.orders", "--pending")["files"]] == [2, 1]
     orders.json("snapshots", "create", "shop.orders")

@@ -14,6 +14,7 @@ from lakeward.cli import (
     data,
     demo,
     groups,
+    manifests,
     operations,
     query,
     registry,
@@ -55,7 +56,22 @@ def _root(
 
 
 # In the order in which --help lists them.
-_GROUPS = (demo, server, tables, alter, data, snapshots, query, topics, groups, astha, compact, operations, registry)
+_GROUPS = (
+    demo,
+    server,
+    tables,
+    alter,
+    data,
+    snapshots,
+    manifests,
+    query,
+    topics,
+    groups,
+    astha,
+    compact,
+    operations,
+    registry,
+)
 for _group in _GROUPS:
     _group.add_to(app)
 

@@ -48,6 +48,37 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class ManifestInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A manifest of a table's current snapshot. Those of one content, spec and tier are merged once there are enough."""
+
+    path: str
+    content: str  # data | deletes
+    spec_id: int
+    tier: int | None  # none: large enough
+    bytes: int
+    files: int
+    rows: int
+    sequence_number: int
+
+
+def list_manifests(registry: Registry, table: Table) -> list[ManifestInfo]:
+    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidSetting."""
+    _, rule, rows = _look(registry, table)
+    return [
+        ManifestInfo(
+            path=row["manifest_path"],
+            content="data" if row["content"] == manifests.DATA else "deletes",
+            spec_id=row["partition_spec_id"],
+            tier=merging.tier(row["manifest_length"], rule) if row["manifest_length"] <= rule.target // 2 else None,
+            bytes=row["manifest_length"],
+            files=row["added_files_count"] + row["existing_files_count"],
+            rows=row["added_rows_count"] + row["existing_rows_count"],
+            sequence_number=row["sequence_number"],
+        )
+        for row in sorted(rows, key=lambda row: row["sequence_number"])
+    ]
+
+
 def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
     """Merge the manifests of a table's current snapshot, where its properties say that there are many.
 

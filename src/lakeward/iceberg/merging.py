@@ -26,12 +26,18 @@ COUNT_PROPERTY = "commit.manifest.min-count-to-merge"
 ENABLED_PROPERTY = "commit.manifest-merge.enabled"
 
 
+_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+
+
 class Rule(msgspec.Struct, frozen=True):
-    """When manifests are merged. `target`: bytes of a manifest that is large enough; `count`: how many of a tier are many."""
+    """When manifests are merged. `target`: bytes of a manifest that is large enough; `count`: how many of a tier are many.
+
+    Iceberg's own default for `count` is 100, since its writers merge while they commit. Here nobody waits for a merge.
+    """
 
     is_enabled: bool = True
     target: int = 8 << 20
-    count: int = 100
+    count: int = 20
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -156,6 +162,9 @@ def _add(made: Written, manifest: Manifest) -> None:
         partition = data_file["partition"]
         for key, old, new in changed:
             partition[key] = values.to_avro(new, values.from_avro(old, partition[key]))
+        for name in _MAPS:  # a dict is encoded in a third of the time
+            if data_file.get(name):
+                data_file[name] = {each["key"]: each["value"] for each in data_file[name]}
         sequence, file_sequence = entry["sequence_number"], entry["file_sequence_number"]
         encoded = manifests.encode_entry(
             made.layout, EXISTING, data_file, entry["snapshot_id"], sequence, file_sequence

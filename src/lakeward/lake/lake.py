@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lakeward.components import audit, cleaner, expiry, flushing, recovery, refs, rollback
+from lakeward.components import audit, cleaner, expiry, flushing, manifest_merging, recovery, refs, rollback
 from lakeward.config import Settings, load_settings
 from lakeward.iceberg.partitions import partition_spec, sort_order
 from lakeward.iceberg.schemas import schema_from
@@ -366,6 +366,19 @@ class Lake:
     def flush(self, name: TableName) -> flushing.FlushResult:
         """Make one snapshot of everything that is pending."""
         return flushing.flush(self.registry, self.table(name).table_id, "manual")
+
+    def manifests(self, name: TableName) -> list[manifest_merging.ManifestInfo]:
+        """The manifests of the snapshot that engines see now, oldest first."""
+        return manifest_merging.list_manifests(self.registry, self.table(name))
+
+    def merge_manifests(self, name: TableName) -> manifest_merging.MergeResult:
+        """Merge manifests where there are many, as the table's properties say; `lakeward serve` does it by itself.
+
+        Raises:
+            TableNotFound, InvalidName.
+            LeaseHeld: another merge of the table is under way.
+        """
+        return manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
 
     def hold(self, name: TableName, seconds: float = 60.0, wait: float = 0.0) -> AbstractContextManager[leases.Lease]:
         """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.
