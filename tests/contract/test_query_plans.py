@@ -31,6 +31,7 @@ from lakeward.model.operations import (
     SyncMode,
     SyncStatus,
 )
+from lakeward.model.schema_versions import SchemaDefinition
 from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
 from lakeward.store import dialect, info, migrate, schema, tables, topics
 from lakeward.store.database import Database
@@ -59,6 +60,7 @@ LATER = NOW + timedelta(days=1)
 BIG = 1  # the table that has thousands of files
 FILES = 3000
 OTHERS = 300  # rows of what is counted in hundreds
+RECENT = NOW + timedelta(hours=4 * OTHERS - 20)  # of operations metadata, which has a row an hour
 
 _intent = Intent("new", BIG, "write", "/lake/new/", "host:1", NOW)
 _batch = Batch("s", "new", None, 6)
@@ -78,6 +80,11 @@ _new_segment = rows.VALID["segments"] | {"segment_id": 99999, "partition_id": 3,
 _new_run = rows.VALID["sync_runs"] | {"id": 99999, "import_key": "k-new"}
 _new_error = rows.VALID["error_log"] | {"id": 99999, "import_key": "k-new"}
 _new_letter = rows.VALID["dead_letter_queue"] | {"id": 99999, "import_key": "k-new", "source_record_id": None}
+_new_version = rows.VALID["schema_registry"] | {
+    "id": 99999,
+    "table_name": "new",
+    "schema_definition": SchemaDefinition([]),
+}
 _field = {"id": 1, "name": "id2", "type": "long", "required": True}
 _new_field = {"id": 777, "name": "new", "type": "long", "required": False}
 
@@ -153,7 +160,7 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.page(c, schema_name="s1", table_name="t1", since=NOW, limit=10),
         lambda m, c: m.page(c, error_type=ErrorType.TIMEOUT, status=ErrorStatus.OPEN, sync_run_id=5, limit=10),
     ],
-    "error_log.since": [lambda m, c: m.since(c, LATER), lambda m, c: m.since(c, LATER, "s1")],
+    "error_log.since": [lambda m, c: m.since(c, RECENT), lambda m, c: m.since(c, RECENT, "s1")],
     "error_log.take_due": [
         lambda m, c: m.take_due(c, LATER, LATER, 10),
         lambda m, c: m.take_due(c, LATER, LATER, 10, "s1"),
@@ -172,6 +179,19 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.silent(c, LATER, with_heartbeats=True, limit=10),
     ],
     "runs.update": [lambda m, c: m.update(c, 5, {"node_id": "n"})],
+    "operation_statistics.errors": [
+        lambda m, c: m.errors(c, RECENT),
+        lambda m, c: m.errors(c, RECENT, "s1"),
+    ],
+    "operation_statistics.runs": [lambda m, c: m.runs(c, RECENT), lambda m, c: m.runs(c, RECENT, "s1")],
+    "schema_versions.delete_old": [lambda m, c: m.delete_old(c, LATER, 10, 100, 0)],
+    "schema_versions.from_row": [],
+    "schema_versions.insert": [lambda m, c: m.insert(c, _new_version)],
+    "schema_versions.latest": [lambda m, c: m.latest(c, "shop", "t1")],
+    "schema_versions.load": [lambda m, c: m.load(c, "shop", "t1", 2)],
+    "schema_versions.page": [lambda m, c: m.page(c, "shop", "t1")],
+    "schema_versions.tables": [lambda m, c: m.tables(c), lambda m, c: m.tables(c, "shop")],
+    "schema_versions.tie": [lambda m, c: m.tie(c, 5, {"iceberg_schema_id": 1})],
     "markers.delete": [lambda m, c: m.delete(c, "s1", None, MarkerType.STREAM)],
     "markers.from_row": [],
     "markers.insert": [lambda m, c: m.insert(c, "s1", "new", MarkerType.BATCH, {}, NOW, None)],
@@ -360,6 +380,7 @@ LOOKUPS: dict[str, list[Call]] = {
     "topics.BY_NAME": [lambda m, c: m.BY_NAME.one(c, {"warehouse_id": 1, "name": "o1"})],
     "partitions.BY_NAME": [lambda m, c: m.BY_NAME.one(c, _PARTITION)],
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
+    "schema_versions.LATEST": [lambda m, c: m.LATEST.one(c, {"schema_name": "shop", "table_name": "t1"})],
     "markers.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
     "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],

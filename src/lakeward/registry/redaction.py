@@ -29,14 +29,14 @@ _NAMES = (
     *("apikey", "accesskey", "privatekey", "accountkey", "sharedkey", "signingkey", "encryptionkey", "masterkey"),
     *("authkey", "sslkey", "signature", "jaas", "bearer", "keytab", "sessionid", "clientkey", "saskey"),
 )
-_WHOLE_NAMES = frozenset({"pwd", "pass", "auth", "sig", "pin", "otp", "sas", "pw", "key", "kennwort", "pgpassfile"})
+_WHOLE_NAMES = frozenset({"pwd", "pass", "auth", "sig", "pin", "otp", "sas", "pw", "kennwort"})
 _COUNTS = ("count", "length", "size", "limit", "ttl", "seconds", "expiresin", "used")  # max_token_count is no secret
 
 _WORDS = (
     r"(?:pass[_-]?(?:word|wd|phrase|code)|pwd|secret|token|credential|jaas|jwt|signature|sas[_-]?key|keytab"
     r"|(?:api|access|private|account|shared|signing|encryption|master|auth|ssl|client)[_-]?(?:access[_-]?)?key)"
 )
-_VALUE = r"(?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|''|[^'\\])*'|\S+)"
+_VALUE = r"(?:\"(?:\\.|[^\"\\])*\"|'(?:\\.|''|[^'\\])*'|[\[({][^\n]*|\S+)"
 _SCHEMES = r"(?:bearer|basic|digest|negotiate|token|apikey|aws4-hmac-sha256)"
 
 Replacement = str | Callable[[re.Match[str]], str]
@@ -77,7 +77,11 @@ _SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
     # name=value, "name": "value", name => value, name is value
     _shape(rf"([\w.-]*{_WORDS}[\w.-]*\\?[\"']?\s*(?:=>|:=|[:=])\s*(?:{_SCHEMES}\s+)?)(?:\\\"[^\"]*\\\"|{_VALUE})"),
     _shape(rf"([\w.-]*{_WORDS}[\w.-]*\s+(?:is|was)\s*:?\s+){_VALUE}"),
-    _shape(rf"((?:[?&;,\s]|^)(?:sig|sas|pin|otp|auth|pass|key)=){_VALUE}"),
+    _shape(rf"((?:[?&;,\s]|^)(?:sig|sas|pin|otp|auth|pass|pw)=){_VALUE}"),
+    _shape(rf"([?&]key=){_VALUE}"),
+    _shape(rf"([\"'](?:pw|sig|sas|pin|otp|auth|pass)[\"']\s*[:=,]\s*){_VALUE}"),
+    # A name and its value side by side: ['--token', 'value']
+    _shape(rf"([\"']-*[\w.-]*(?:{_WORDS}|authorization|cookie)[\w.-]*[\"']\s*,\s*){_VALUE}"),
     # Tokens that are known by how they begin
     (
         re.compile(
@@ -90,7 +94,7 @@ _SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
 ]
 # What any of the shapes needs, so that most texts are looked at once.
 _HINT = re.compile(
-    rf"{_WORDS}|://|@|BEGIN |cookie|authorization|bearer|basic|identified|--?u|:\d+:|mysql|mariadb|\b(?:sig|sas|pin|otp|auth|pass|key)="
+    rf"{_WORDS}|://|@|BEGIN |cookie|authorization|bearer|basic|identified|--?u|:\d+:|mysql|mariadb|\b(?:sig|sas|pin|otp|auth|pass|pw|key)[\"']?\s*[=:,]"
     r"|AKIA|ASIA|AROA|AIDA|gh[pousr]_|github_|glpat|xox|AIza|ya29|[srp]k[-_]|SG\.|npm_|pypi-|dop_|hv[sb]\.|dapi|eyJ",
     re.IGNORECASE,
 )
@@ -128,15 +132,23 @@ def document(value: Any, known: Collection[str] = ()) -> Any:
             else document(each, known)
             for key, each in value.items()
         }
-    if isinstance(value, (list, tuple, set, frozenset)):
-        # A name and its value side by side, as in headers.
-        pair = list(value) if isinstance(value, (list, tuple)) and len(value) == 2 else []
-        if pair and isinstance(pair[0], str) and is_secret_name(pair[0]) and isinstance(pair[1], (str, bytes)):
-            return [pair[0], HIDDEN]
-        return type(value)(document(each, known) for each in value)
+    if isinstance(value, (list, tuple)):
+        items = _items(value, known)
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, (set, frozenset)):
+        return frozenset(document(each, known) for each in value)
     if isinstance(value, BaseException):
         return text(f"{type(value).__name__}: {value}", known)
     return value
+
+
+def _items(values: list[Any] | tuple[Any, ...], known: Collection[str]) -> list[Any]:
+    """Of a list, where a name and its value may stand side by side, as headers and command lines have them."""
+    items = [document(each, known) for each in values]
+    for place, name in enumerate(values[:-1]):
+        if isinstance(name, str) and is_secret_name(name) and (len(values) == 2 or name.startswith("-")):
+            items[place + 1] = _hidden(values[place + 1])
+    return items
 
 
 def _hidden(value: Any) -> Any:
@@ -166,7 +178,8 @@ def _without(value: Any, wanted: set[str], found: list[str]) -> Any:
                 kept[key] = _without(each, wanted, found)
         return kept
     if isinstance(value, (list, tuple)):
-        return type(value)(_without(each, wanted, found) for each in value)
+        items = [_without(each, wanted, found) for each in value]
+        return items if isinstance(value, list) else tuple(items)
     return value
 
 

@@ -102,7 +102,9 @@ def page(
 
 def counts(connection: sa.Connection, chosen: DeadLetterFilter) -> dict[str, int]:
     """By status."""
-    query = _narrowed(sa.select(_c.status, sa.func.count().label("count")).where(_c.id > 0), chosen)
+    query = _narrowed(
+        sa.select(_c.status, sa.func.count().label("count")).where(_c.status.in_(list(DeadLetterStatus))), chosen
+    )
     return {row["status"]: row["count"] for row in connection.execute(query.group_by(_c.status)).mappings()}
 
 

@@ -1,0 +1,81 @@
+"""Options that the commands for operations metadata share, and how their records are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakeward.cli.command import Context
+from lakeward.cli.render import as_row
+from lakeward.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lakeward.metadata import MetadataManager
+
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only of this source.", show_default=False)]
+TableOption = Annotated[str | None, typer.Option("--table", help="Only of this table.", show_default=False)]
+NoteOption = Annotated[str | None, typer.Option("--note", help="What was done, kept with it.", show_default=False)]
+HoursOption = Annotated[float, typer.Option("--hours", help="How far back.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", help="A time such as 2026-01-02T03:04:05Z, or so long ago: 90m, 12h, 7d.", show_default=False
+    ),
+]
+# Kept by model/exact.py: shown as they are stored, so that a script loses nothing.
+_EXACT = (
+    "record_data",
+    "envelope",
+    "position_data",
+    "error_details",
+    "source_info",
+    "destination_info",
+    "source_position",
+)
+_SPANS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+@contextmanager
+def manager(context: Context) -> Iterator[MetadataManager]:
+    """The metadata of a lakehouse that exists; nothing runs in the background."""
+    from lakeward.metadata import MetadataManager
+
+    with context.lake() as lake:
+        yield MetadataManager(lake)
+
+
+def row(record: Any) -> dict[str, Any]:
+    """A record to show. What JSON lacks is written as it is stored."""
+    from lakeward.model import exact
+
+    kept = {name: getattr(record, name) for name in _EXACT if name in record.__struct_fields__}
+    shown = as_row(record)
+    return {**shown, **{name: json.loads(exact.dumps(value)) for name, value in kept.items()}}
+
+
+def people(shown: dict[str, Any]) -> dict[str, Any]:
+    """The same for people: documents as their JSON."""
+    return {
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+        for name, value in shown.items()
+    }
+
+
+def moment(text: str | None) -> datetime | None:
+    """Raises InvalidInput: it is neither a time nor a span."""
+    if text is None:
+        return None
+    try:
+        if text[-1:] in _SPANS:
+            return datetime.now(UTC) - timedelta(**{_SPANS[text[-1]]: float(text[:-1])})
+        found = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"{text!r} is no time; write 2026-01-02T03:04:05Z, or 90m, 12h, 7d for so long ago"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -1,0 +1,193 @@
+"""Versions of the schemas of source tables: numbered without gaps, a new one only where something has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.errors import InvalidSchema, SchemaVersionNotFound
+from lakeward.model import exact
+from lakeward.model.schema_versions import (
+    Compatibility,
+    EvolutionType,
+    SchemaChange,
+    SchemaDefinition,
+    SchemaVersion,
+)
+from lakeward.registry import schema_changes
+from lakeward.registry.handle import Registry
+from lakeward.registry.positions import check_names, joined
+from lakeward.registry.runs import enum_value
+from lakeward.store import dialect, schema_versions
+
+
+def register(
+    registry: Registry,
+    schema_name: str,
+    table_name: str,
+    definition: SchemaDefinition,
+    evolution_type: EvolutionType | None = None,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    iceberg_schema_id: int | None = None,
+    source_position: Any = None,
+    connection: sa.Connection | None = None,
+) -> SchemaVersion:
+    """The version of a definition: the latest one if that says the same, else a new one.
+
+    Args:
+        evolution_type: one of the changes that lead here from the latest version; worked out where it is not given.
+        renamed: old names of columns to new ones; worked out for `rename_column` where it is not given.
+        source_position: where in the source it took effect.
+
+    Raises:
+        InvalidName.
+        InvalidSchema: the definition contradicts itself, or no change of the given type was made.
+    """
+    given = (
+        None if evolution_type is None else EvolutionType(enum_value(EvolutionType, evolution_type, "evolution_type"))
+    )
+    check_names(schema_name, table_name)
+    normal = schema_changes.normal(definition)
+    digest = schema_changes.digest(normal)
+    if connection is None:
+        known = latest(registry, schema_name, table_name)
+        if known is not None and known.schema_hash == digest:
+            return known
+    exact.dumps(source_position, "source_position")
+    with joined(registry.database, connection) as joint:
+        dialect.lock_name(joint, f"schema:{schema_name}\x1f{table_name}")
+        before = schema_versions.latest(joint, schema_name, table_name)
+        if before is not None and before.schema_hash == digest:
+            return before
+        changes = _changes(before, normal, given, renamed)
+        values = {
+            "schema_name": schema_name,
+            "table_name": table_name,
+            "version": 1 if before is None else before.version + 1,
+            "schema_definition": normal,
+            "schema_hash": digest,
+            "evolution_type": (given or changes[0].type).value,
+            "changes": changes,
+            "previous_version": None if before is None else before.version,
+            "iceberg_schema_id": iceberg_schema_id,
+            "source_position": source_position,
+            "registered_at": dialect.now(joint),
+        }
+        return schema_versions.insert(joint, values)
+
+
+def _changes(
+    before: SchemaVersion | None,
+    normal: SchemaDefinition,
+    given: EvolutionType | None,
+    renamed: Mapping[str, str] | None,
+) -> list[SchemaChange]:
+    old = None if before is None else before.schema_definition
+    if renamed is None and old is not None and given == EvolutionType.RENAME_COLUMN:
+        renamed = schema_changes.guessed_renames(old, normal)
+    changes = schema_changes.diff(old, normal, renamed)
+    made = sorted({change.type.value for change in changes})
+    if given is not None and given.value not in made:
+        at = "the first version" if before is None else f"the changes since version {before.version}"
+        raise InvalidSchema(
+            f"evolution_type {given.value!r} is none of {at}: {', '.join(made)}; give one of these, or none"
+        )
+    return changes
+
+
+def latest(registry: Registry, schema_name: str, table_name: str) -> SchemaVersion | None:
+    """The latest version that has committed; none for an unknown table.
+
+    On SQLite one that this thread has read before is remembered until anything is committed to the registry.
+    """
+    lookups = registry.database.lookups
+    memory = lookups.memory()
+    key = ("schema", schema_name, table_name)
+    if memory is not None and (known := memory.get(key)) is not None:
+        return known  # type: ignore[no-any-return]
+    row = lookups.one(schema_versions.LATEST, {"schema_name": schema_name, "table_name": table_name})
+    found = schema_versions.from_row(row)
+    if memory is not None and found is not None:
+        memory[key] = found
+    return found
+
+
+def get(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion | None:
+    """A version, the latest without a number; none where there is none."""
+    if version is None:
+        return latest(registry, schema_name, table_name)
+    with registry.database.read() as connection:
+        return schema_versions.load(connection, schema_name, table_name, version)
+
+
+def load(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion:
+    """Raises SchemaVersionNotFound."""
+    found = get(registry, schema_name, table_name, version)
+    if found is None:
+        raise _unknown(schema_name, table_name, version)
+    return found
+
+
+def _unknown(schema_name: str, table_name: str, version: int | None) -> SchemaVersionNotFound:
+    which = "no version" if version is None else f"no version {version}"
+    return SchemaVersionNotFound(
+        f"{which} of the schema of {schema_name}.{table_name}; `lakeward schemas list` shows the tables there are"
+    )
+
+
+def list_versions(registry: Registry, schema_name: str, table_name: str) -> list[SchemaVersion]:
+    """By number; empty for an unknown table."""
+    with registry.database.read() as connection:
+        return schema_versions.page(connection, schema_name, table_name)
+
+
+def list_tables(registry: Registry, schema_name: str | None = None) -> list[tuple[str, str, int]]:
+    """(schema, table, latest version), by name."""
+    with registry.database.read() as connection:
+        return schema_versions.tables(connection, schema_name)
+
+
+def diff(registry: Registry, schema_name: str, table_name: str, old: int, new: int) -> list[SchemaChange]:
+    """What leads from one version to another. Raises SchemaVersionNotFound."""
+    before, after = (load(registry, schema_name, table_name, version) for version in (old, new))
+    if new == old + 1:
+        return after.changes  # with the renames that were told then
+    return schema_changes.diff(before.schema_definition, after.schema_definition)
+
+
+def check(registry: Registry, schema_name: str, table_name: str, definition: SchemaDefinition) -> Compatibility:
+    """What a definition would allow as the next version. Raises InvalidSchema, SchemaVersionNotFound."""
+    before = load(registry, schema_name, table_name)
+    return schema_changes.compatibility(
+        schema_changes.diff(before.schema_definition, schema_changes.normal(definition))
+    )
+
+
+def tie(
+    registry: Registry,
+    schema_name: str,
+    table_name: str,
+    version: int,
+    *,
+    iceberg_schema_id: int | None = None,
+    source_position: Any = None,
+    connection: sa.Connection | None = None,
+) -> SchemaVersion:
+    """Say which Iceberg schema a version became, and where in the source it took effect; what is none stays.
+
+    Raises SchemaVersionNotFound, InvalidInput.
+    """
+    exact.dumps(source_position, "source_position")
+    values = {"iceberg_schema_id": iceberg_schema_id, "source_position": source_position}
+    with joined(registry.database, connection) as joint:
+        found = schema_versions.load(joint, schema_name, table_name, version)
+        if found is None:
+            raise _unknown(schema_name, table_name, version)
+        changed = {name: value for name, value in values.items() if value is not None}
+        if changed:
+            schema_versions.tie(joint, found.id, changed)
+    return msgspec.structs.replace(found, **changed)
