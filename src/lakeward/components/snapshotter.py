@@ -24,6 +24,7 @@ from lakeward.model.events import (
     TABLE_METADATA,
     TABLE_SNAPSHOTS,
     Event,
+    Registers,
     TableFile,
     TableMetadata,
     TableSnapshot,
@@ -151,6 +152,9 @@ class Snapshotter:
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
         return (TABLE_METADATA, TABLE_FILES, TABLE_SNAPSHOTS)
+
+    def register_with_astha(self, astha: Registers) -> None:
+        astha.register(self)
 
     def on_event(self, event: Event[Record]) -> None:
         if isinstance(event.data, TableFile):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from lakeward import Lake
+from lakeward.astha import Astha, AsthaConfig
 from lakeward.components.snapshotter import Counts, Snapshotter, SnapshotterConfig
 from lakeward.errors import InvalidInput, InvalidSetting
 from lakeward.model.events import WATCHED, Event
@@ -254,6 +255,28 @@ def test_properties_that_cannot_be_meant_are_refused_where_they_are_set(lake: La
             make_table(lake, "sales.other", properties=properties)
     with pytest.raises(InvalidSetting):
         SnapshotterConfig(threads=0)
+
+
+def test_astha_keeps_its_counts_and_it_makes_the_snapshots(lake: Lake, started: Callable[..., Snapshotter]) -> None:
+    make_table(lake, NAME, properties={FILES: "3"})
+    make_table(lake, "sales.later")
+    snapshotter = started(lake)
+    astha = Astha(lake, AsthaConfig())
+    snapshotter.register_with_astha(astha)
+    with astha:
+        for _ in range(7):
+            lake.append(NAME, ROWS)
+        until(lambda: lake.table(NAME).row_count - rows_in_snapshots(lake) < 3 * len(ROWS))
+        lake.append("sales.later", ROWS)
+        lake.set_properties("sales.later", {SECONDS: "0.1"})
+        until(lambda: len(lake.snapshots("sales.later")) == 1)
+        until(lambda: snapshotter.counts() == fresh(lake))
+    assert set(triggers(lake)) == {"size"}
+
+
+def rows_in_snapshots(lake: Lake) -> int:
+    found = lake.snapshots(NAME)
+    return int(found[-1].summary["total-records"]) if found else 0
 
 
 def test_it_is_healthy_until_a_thread_dies_and_stops_at_once(lake: Lake, started: Callable[..., Snapshotter]) -> None:
