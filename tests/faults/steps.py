@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.components import cleaner, flushing, manifest_merging
+from lakeward.components import cleaner, expiry, flushing, manifest_merging
+from lakeward.components.rollback import rollback_table
 from lakeward.iceberg import metadata
 from lakeward.lake import writes
 from lakeward.model.files import DataFile
@@ -32,6 +34,8 @@ NAME = "sales.orders"
 WRITE_STEPS = ("intent", "half a file", "files", "transaction", "registered")
 FLUSH_STEPS = ("flush intent", "flush objects", "flush transaction", "flushed")
 REPLACE_STEPS = ("replacement's files", "replacement transaction", "replaced")
+ROLLBACK_STEPS = ("rollback's metadata", "rollback transaction", "rolled back")
+EXPIRE_STEPS = ("expiry's metadata", "expiry transaction", "expired")
 CLEAN_STEPS = ("quarantine transaction", "objects deleted", "cleaned")
 LOG_STEPS = ("append intent", "segment files", "append transaction", "appended")
 MANIFEST_STEPS = ("merge intent", "merged manifests", "merge objects", "manifests' transaction", "manifests merged")
@@ -104,6 +108,27 @@ def replace(registry: Registry, step: str) -> None:
         return files
 
     writes.replace_partition(registry, NAME, {"name": "n0"}, make)
+    die()
+
+
+def rollback(registry: Registry, step: str) -> None:
+    """Go back to the table's first snapshot."""
+    table = tables.load(registry, NAME)
+    first = snapshots.list_snapshots(registry, table)[0].snapshot_id
+    if step == "rollback's metadata":
+        die_at_commit(registry, "DELETE FROM pending_writes")
+    if step == "rollback transaction":
+        die_at_commit(registry, "DELETE FROM retired_files")
+    rollback_table(registry, table, first)
+    die()
+
+
+def expire(registry: Registry, step: str) -> None:
+    if step == "expiry's metadata":
+        die_at_commit(registry, "DELETE FROM pending_writes")
+    if step == "expiry transaction":
+        die_at_commit(registry, "UPDATE table_snapshots")
+    expiry.expire(registry, tables.load(registry, NAME), older_than=datetime.now(UTC))
     die()
 
 
@@ -183,6 +208,7 @@ def main() -> None:
         lake.close()
     else:
         kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
+        kinds |= {ROLLBACK_STEPS: rollback, EXPIRE_STEPS: expire}
         kinds |= {LOG_STEPS: append, MERGE_STEPS: merge, MANIFEST_STEPS: merge_manifests}
         next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
 

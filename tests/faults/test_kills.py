@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable
 from lakeward import Lake, MetadataStore, TopicConfig
 from tests.faults.steps import (
     CLEAN_STEPS,
+    EXPIRE_STEPS,
     FLUSH_STEPS,
     LOG_STEPS,
     MANIFEST_STEPS,
@@ -21,6 +22,7 @@ from tests.faults.steps import (
     NAME,
     RECORDS,
     REPLACE_STEPS,
+    ROLLBACK_STEPS,
     TOPIC,
     WRITE_STEPS,
 )
@@ -114,6 +116,58 @@ def test_a_partition_whose_replacement_is_killed_is_the_old_one_or_the_new_one(
         lake.flush(NAME)
         assert lake.snapshots(NAME)[-1].summary["total-records"] == str(lake.table(NAME).row_count)
         assert_nothing_left_over(lake, NAME)
+
+
+def read_by_iceberg(lake: Lake) -> list[int]:
+    location = lake.table(NAME).metadata_location
+    assert location is not None
+    return sorted(StaticTable.from_metadata(location).scan().to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("step", ROLLBACK_STEPS)
+def test_a_table_whose_rollback_is_killed_stands_at_one_snapshot_or_the_other(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, [{"id": 1, "name": "n0"}])
+        lake.flush(NAME)
+        lake.retire_partitions(NAME, [{"name": "n0"}])
+        lake.append(NAME, [{"id": 2, "name": "n1"}])
+        lake.flush(NAME)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        expected = [1] if step == "rolled back" else [2]
+        assert lake.scan(NAME).read_all()["id"].to_pylist() == read_by_iceberg(lake) == expected
+        assert lake.table(NAME).row_count == 1
+        assert_nothing_left_over(lake, NAME)
+        first, second = lake.snapshots(NAME)
+        for snapshot, rows in ((first, [1]), (second, [2])):  # the way is open in both directions
+            lake.rollback(NAME, snapshot.snapshot_id)
+            assert lake.scan(NAME).read_all()["id"].to_pylist() == read_by_iceberg(lake) == rows
+        lake.clean()
+        assert_nothing_left_over(lake, NAME)
+
+
+@pytest.mark.parametrize("step", EXPIRE_STEPS)
+def test_an_expiry_that_is_killed_has_happened_or_not_and_no_file_is_lost(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        lake.append(NAME, ROWS)
+        lake.flush(NAME)
+        lake.retire_partitions(NAME, [{"name": "n0"}])
+        lake.flush(NAME)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        is_done = step == "expired"
+        assert len(lake.snapshots(NAME)) == (1 if is_done else 2)
+        assert lake.clean().footers == (1 if is_done else 0)
+        assert_nothing_left_over(lake, NAME)
+        if not is_done:
+            lake.rollback(NAME, lake.snapshots(NAME)[0].snapshot_id)
+            assert len(read_by_iceberg(lake)) == len(ROWS)
 
 
 @pytest.mark.parametrize("step", CLEAN_STEPS)
