@@ -5,13 +5,10 @@ Both ways find the live files in the registry and end with their footers in hand
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from multiprocessing.synchronize import Event
-from pathlib import Path
 
 import msgspec
-from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, seconds, waits
+from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, register_until, seconds, waits
 
 from lakeward import Lake
 from lakeward.pipeline import scan
@@ -58,7 +55,7 @@ def _delete(options: Options, report: Report) -> None:
             footer_store.insert(connection, [{"file_path": path, **row} for path in paths])
         context = forkserver()
         ready, stop, answers = context.Event(), context.Event(), context.Queue()
-        other = context.Process(target=_register_until, args=(folder, ready, stop, answers))
+        other = context.Process(target=register_until, args=(folder, ready, stop, answers))
         other.start()
         ready.wait()
         time.sleep(1)
@@ -70,20 +67,10 @@ def _delete(options: Options, report: Report) -> None:
         times = answers.get()
         other.join()
     report.add(f"delete {PATHS:,} footers, one process writing beside", taken, "s", "target 2")
-    beside = [took for at, took in times if begun <= at <= ended]
-    alone = [took for at, took in times if at < begun or at > ended]
+    beside = [took for at, _, took in times if begun <= at <= ended]
+    alone = [took for at, _, took in times if at < begun or at > ended]
     waits(report, "a registration while footers are deleted", beside)
     report.add("the same while nothing is deleted, longest", max(alone) * 1e3, "ms", "target 100 for the wait")
-
-
-def _register_until(folder: Path, ready: Event, stop: Event, answers: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
-    with lake_in(folder) as lake:
-        writer, times = Writer(lake, "bench.beside"), []
-        ready.set()
-        while not stop.is_set():
-            at = time.monotonic()
-            times.append((at, writer.register()[1]))
-        answers.put(times)
 
 
 def _plan(lake: Lake, storage: str, count: int, report: Report) -> None:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.context import ForkServerContext
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,13 @@ class Writer:
         made = copies(self.file, files, self.count)
         self.count += files
         return declared, seconds(lambda: registration.register(self.registry, self.table, intent, made))
+
+
+def register_until(folder: Path, ready: Event, stop: Event, answers: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    """Register single files until `stop` is set; answers (when, seconds of the intent, seconds of the registration) of each."""
+    with lake_in(folder) as lake:
+        writer, times = Writer(lake, "bench.beside"), []
+        ready.set()
+        while not stop.is_set():
+            times.append((time.monotonic(), *writer.register()))
+        answers.put(times)

@@ -23,6 +23,7 @@ log = structlog.get_logger()
 CHECKPOINT_SECONDS = 60.0
 UPKEEP_SECONDS = 3_600.0
 BITE_PAGES = 64  # 256 KiB: some 5 ms, for which a writer may wait
+CHECKPOINT_BITES = 8  # after so many the log is copied into the file
 BITES_SECONDS = 30.0  # of an hour, at most
 FREE_PART = 0.1  # of SQLite's file that stays free for what is written next
 FREE_BYTES = 16 << 20  # that always may
@@ -130,7 +131,7 @@ def analyze_sqlite(database: Database) -> int:
 def _free_in_bites(database: Database, keep: int, seconds: float | None = None) -> int:
     """Free pages until `keep` are left or the time is over, other writers having their turns in between; how many."""
     started = time.monotonic()
-    freed = 0
+    freed = bites = 0
     while seconds is None or time.monotonic() - started < seconds:
         with database.outside_transactions(in_turn=True) as connection:
             began = time.monotonic()
@@ -143,7 +144,12 @@ def _free_in_bites(database: Database, keep: int, seconds: float | None = None) 
         if gone <= 0:
             return freed
         freed += gone
-        time.sleep(took)  # half of the time is the others'
+        bites += 1
+        if bites % CHECKPOINT_BITES == 0:
+            with database.outside_transactions() as connection:
+                upkeep_sqlite.checkpoint(connection)
+        else:
+            time.sleep(took)  # half of the time is the others'
     return freed
 
 

@@ -42,9 +42,18 @@ def wal_bytes(connection: sa.Connection) -> int:
 
 
 def free_pages(connection: sa.Connection, count: int) -> None:
-    """Move what stands at the file's end into free pages, `count` of them, and end the file there: one write."""
-    # As a script: of a statement without columns the driver makes only the first step, which is one page.
-    _driver(connection).executescript(f"PRAGMA incremental_vacuum({int(count)})")
+    """Move what stands at the file's end into free pages, `count` of them, and end the file there: one write.
+
+    The commit makes no checkpoint, for which others would wait: the caller makes one when it is nobody's turn.
+    """
+    driver = _driver(connection)
+    every = _value(connection, "wal_autocheckpoint")
+    driver.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        # As a script: of a statement without columns the driver makes only the first step, which is one page.
+        driver.executescript(f"PRAGMA incremental_vacuum({int(count)})")
+    finally:
+        driver.execute(f"PRAGMA wal_autocheckpoint = {every}")
 
 
 def rewrite(connection: sa.Connection) -> None:
