@@ -10,6 +10,7 @@ import msgspec
 
 from lakeward.astha import Astha, AsthaConfig
 from lakeward.components.compactor import Compactor
+from lakeward.components.metadata_orchestrator import MetadataOrchestrator
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.components.snapshotter import Snapshotter
 from lakeward.errors import InvalidInput
@@ -28,6 +29,7 @@ class Component(Subscriber[Any], Protocol):
 # By name, with the settings that each has by itself. In the order in which they start.
 COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
     "schema_manager": SchemaManager,
+    "metadata_orchestrator": MetadataOrchestrator,
     "snapshotter": Snapshotter,
     "compactor": Compactor,
 }

@@ -30,9 +30,15 @@ T = TypeVar("T")
 # What a commit does in the transaction, with the registry's time. It may be run again, by another thread.
 Work = Callable[[sa.Connection, datetime], T]
 
-MEMBERS = 64  # of one group: other processes wait while it runs
-WEIGHT = 256  # files of one group, unless a single member has more
 ROOM = 1_024  # commits that wait or run at once; further threads wait outside
+TABLES_KEPT = 10_000  # tables whose use is remembered
+
+
+class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a group gets: other processes wait while it runs."""
+
+    commits: int = 64
+    files: int = 256  # unless a single commit has more
 
 
 class FrontStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,7 @@ class FrontStatus(msgspec.Struct, frozen=True, kw_only=True):
     failures_in_a_row: int = 0
     waited_seconds: float = 0.0  # of all commits together, from the call until the work began
     waiting: int = 0  # now
+    longest_wait_seconds: float = 0.0  # of those that wait now, or run in a transaction of their own
     last_commit: datetime | None = None
 
 
@@ -59,8 +66,9 @@ class _State(Enum):
 
 
 class _Member(Generic[T]):
-    def __init__(self, work: Work[T], weight: int) -> None:
+    def __init__(self, work: Work[T], table_id: int | None, weight: int) -> None:
         self.work = work
+        self.table_id = table_id
         self.weight = weight
         self.came = time.perf_counter()
         self.state = _State.WAITS
@@ -84,8 +92,11 @@ class WriteFront:
         # do not wait for each other there; a group then locks one table alone, and no two groups can deadlock.
         self._lines: dict[int, deque[_Member[Any]]] = {}
         self._room = threading.BoundedSemaphore(ROOM)
+        self._alone: dict[object, float] = {}  # since when each commit without a line is under way
         self._status = FrontStatus()
         self._last_commit = 0.0
+        self._tables: dict[int, None] = {}  # those that were written to, the latest last
+        self.limits = FrontLimits()
 
     def commit(self, work: Work[T], *, table_id: int | None = None, weight: int = 1) -> T:
         """Run `work` in a transaction, maybe one with others' work, and return its answer once that is committed.
@@ -103,7 +114,7 @@ class WriteFront:
             return self.commit_alone(work)
         line = 0 if table_id is None or self._database.is_sqlite else table_id
         with self._room:
-            member, leads = self._join(line, _Member(work, weight))
+            member, leads = self._join(line, _Member(work, table_id, weight))
             if not leads:
                 leads = self._woken(line, member)
             if leads:
@@ -116,7 +127,9 @@ class WriteFront:
 
     def commit_alone(self, work: Work[T], *, table_id: int | None = None) -> T:
         """As `commit`, in a transaction of its own and in the caller's thread."""
-        came = time.perf_counter()
+        call, came = object(), time.perf_counter()
+        with self._lock:
+            self._alone[call] = came
         try:
             with self._database.transaction() as connection:
                 _lock(connection, table_id)
@@ -125,14 +138,32 @@ class WriteFront:
         except (DatabaseError, RegistryUnavailable):
             self._count_failure()
             raise
-        self._count([waited])
+        finally:
+            with self._lock:
+                del self._alone[call]
+        self._count([] if table_id is None else [table_id], [waited])
         return result
 
     def status(self) -> FrontStatus:
         with self._lock:
-            waiting = sum(len(line) for line in self._lines.values())
-            last = datetime.fromtimestamp(self._last_commit, UTC) if self._last_commit else None
-            return msgspec.structs.replace(self._status, waiting=waiting, last_commit=last)
+            lines = [line for line in self._lines.values() if line]
+            now = time.perf_counter()
+            return msgspec.structs.replace(
+                self._status,
+                waiting=sum(len(line) for line in lines),
+                longest_wait_seconds=now - min([now, *(line[0].came for line in lines), *self._alone.values()]),
+                last_commit=datetime.fromtimestamp(self._last_commit, UTC) if self._last_commit else None,
+            )
+
+    def tables(self) -> list[int]:
+        """The ids of the tables that were written to lately, the latest last."""
+        with self._lock:
+            return list(self._tables)
+
+    def forget(self, table_id: int) -> None:
+        """A table is gone."""
+        with self._lock:
+            self._tables.pop(table_id, None)
 
     # The line ----------------------------------------------------------------------------------------------------------
     def _join(self, line: int, member: _Member[T]) -> tuple[_Member[T], bool]:
@@ -179,8 +210,8 @@ class WriteFront:
         with self._lock:
             waiting = self._lines[line]
             group = [waiting.popleft()]
-            weight = group[0].weight
-            while waiting and len(group) < MEMBERS and weight + waiting[0].weight <= WEIGHT:
+            weight, limits = group[0].weight, self.limits
+            while waiting and len(group) < limits.commits and weight + waiting[0].weight <= limits.files:
                 weight += waiting[0].weight
                 group.append(waiting.popleft())
             self._hand_on(line)
@@ -209,7 +240,12 @@ class WriteFront:
                 raise
             self._fail(member, group, error, has_run)
             return
-        self._count([began - each.came for each in group if each.state is not _State.ALONE], len(group))
+        committed = [each for each in group if each.state is not _State.ALONE]
+        self._count(
+            [each.table_id for each in committed if each.table_id is not None],
+            [began - each.came for each in committed],
+            len(group),
+        )
         for each in group:
             each.wake(_State.ALONE if each.state is _State.ALONE else _State.COMMITTED)
 
@@ -233,8 +269,13 @@ class WriteFront:
             raise error
 
     # Figures -----------------------------------------------------------------------------------------------------------
-    def _count(self, waits: list[float], members: int = 1) -> None:
+    def _count(self, table_ids: list[int], waits: list[float], members: int = 1) -> None:
         with self._lock:
+            for table_id in table_ids:
+                self._tables.pop(table_id, None)
+                self._tables[table_id] = None
+            while len(self._tables) > TABLES_KEPT:
+                del self._tables[next(iter(self._tables))]
             old = self._status
             self._last_commit = time.time()
             self._status = msgspec.structs.replace(

@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from lakeward.errors import DatabaseError, FileRefused, IntentLost, TableNotFound
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent
 from lakeward.model.tables import Table
-from lakeward.registry import Registry, intents, leases, registration, snapshots, write_front
+from lakeward.registry import Registry, intents, leases, registration, snapshots
+from lakeward.registry.write_front import FrontLimits
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from lakeward.store import tables as table_store
@@ -222,8 +223,8 @@ def test_a_connection_that_is_lost_in_a_group_costs_nobody_its_commit(postgresql
     assert_exact(registry, table)
 
 
-def test_a_large_member_makes_a_group_small(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write_front, "WEIGHT", 5)
+def test_a_large_member_makes_a_group_small(registry: Registry) -> None:
+    registry.front.limits = FrontLimits(files=5)
     table = make_table(registry)
     made = declared(registry, table, 4)
     extra = [data_file(made[1][0].prefix, [number]) for number in range(8)]

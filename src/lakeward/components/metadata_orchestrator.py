@@ -1,0 +1,108 @@
+"""The metadata orchestrator: watches over the write front, through which every registration of this process goes.
+
+The front itself (`registry.write_front`) works without it, since no write may depend on a component. What this adds: it says
+whether the front gets on, gives its figures, sets how large groups get, and keeps what a commit needs to know at hand, by
+the events of the feed: the metadata of the tables that are written to is read when it changes, and not behind the gate while
+other writers wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+import structlog
+
+from lakeward.errors import InvalidSetting
+from lakeward.model.events import TABLE_METADATA, TABLES, Event, Registers, Table, TableMetadata, WatchedTable
+from lakeward.registry import HasRegistry, Registry, registry_of, tables
+from lakeward.registry.write_front import FrontLimits, FrontStatus
+
+log = structlog.get_logger()
+
+Record: TypeAlias = Table | TableMetadata
+
+
+class MetadataOrchestratorConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a group gets, and from when on the front counts as broken.
+
+    Raises InvalidSetting: a value that makes no sense.
+    """
+
+    max_group_commits: int = 64
+    max_group_files: int = 256  # a single commit may have more
+    max_failures: int = 5  # transactions in a row
+    max_wait_seconds: float = 60.0  # of the commit that waits longest
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise InvalidSetting(
+                    f"{name}={getattr(self, name)!r} of the metadata orchestrator must be greater than 0"
+                )
+
+
+class MetadataOrchestrator:
+    """One for each registry handle whose writes it is to watch over."""
+
+    name = "metadata_orchestrator"
+    version = "1"
+
+    def __init__(self, lake: Registry | HasRegistry, config: MetadataOrchestratorConfig | None = None) -> None:
+        self._registry = registry_of(lake)
+        self._config = config or MetadataOrchestratorConfig()
+        self._front = self._registry.front
+        self._front.limits = FrontLimits(commits=self._config.max_group_commits, files=self._config.max_group_files)
+
+    def get_metrics(self) -> FrontStatus:
+        """What the front has done since the registry was opened, and what waits in it now."""
+        return self._front.status()
+
+    def register_with_astha(self, astha: Registers) -> None:
+        astha.register(self)
+
+    def start(self) -> None:
+        """Nothing: the front works in its callers' threads."""
+
+    def stop(self) -> None:
+        """Nothing: what waits in the front has callers of its own, who get their answers."""
+
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        return (TABLES, TABLE_METADATA)
+
+    def on_health(self) -> bool:
+        """Whether registrations get through: not many transactions have failed in a row, and none waits for long."""
+        status, config = self._front.status(), self._config
+        works = status.failures_in_a_row < config.max_failures and status.longest_wait_seconds < config.max_wait_seconds
+        if not works:
+            log.warning(
+                "write_front_stands",
+                failures=status.failures_in_a_row,
+                waiting=status.waiting,
+                longest_wait=round(status.longest_wait_seconds, 1),
+            )
+        return works
+
+    def on_event(self, event: Event[Record]) -> None:
+        row = event.data
+        if isinstance(row, Table):
+            if event.operation == "DELETE" or row.dropped_at is not None:
+                self._forget(row.table_id)
+        elif event.operation != "INSERT":  # a version that changes was changed by hand
+            self._registry.schemas.forget(row.table_id, row.metadata_version)
+        elif row.table_id in self._front.tables():
+            self._registry.metadata_version(None, row.table_id, row.metadata_version)
+
+    def on_refresh(self) -> None:
+        """Look at each table that was written to: forget it if it is gone, else have its current version at hand."""
+        for table_id in self._front.tables():
+            current = tables.live_version(self._registry, table_id)
+            if current is None:
+                self._forget(table_id)
+            else:
+                self._registry.metadata_version(None, table_id, current)
+
+    def _forget(self, table_id: int) -> None:
+        self._front.forget(table_id)
+        self._registry.schemas.forget(table_id)

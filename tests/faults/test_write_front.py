@@ -1,0 +1,133 @@
+"""Many writers at once and a fault among them: nothing that was acknowledged is lost, nobody fails, counters are exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from lakeward import Lake
+from lakeward.registry import tables
+from tests.contract.store import processes
+from tests.faults.test_kills import recovered
+from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
+from tests.support.registries import assert_exact, register, rows_of
+
+NAME = "sales.orders"
+ROOT = Path(__file__).parents[2]
+LOCKED_SECONDS = 30
+THREADS = 4
+
+
+@contextmanager
+def locked_by_another_program(lake: Lake) -> Iterator[None]:
+    """The registry's database is locked for writing by a connection that knows nothing of Lakeward's gate."""
+    url = lake.registry.database.url
+    if lake.registry.database.is_sqlite:
+        connection = sqlite3.connect(str(url.database), isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            connection.execute("ROLLBACK")
+            connection.close()
+        return
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain) as opened:
+        opened.execute("LOCK TABLE tables, pending_writes IN EXCLUSIVE MODE")
+        yield
+        opened.rollback()
+
+
+def write_a_few(url: str, folder: str, started: str) -> None:
+    """In a process of its own: four threads that register, after they have said that they are there."""
+    with open_lake(url, Path(folder), durable=False) as lake:
+        table = tables.load(lake.registry, NAME)
+        Path(started).touch()
+        with ThreadPoolExecutor(THREADS) as pool:
+            for future in [pool.submit(register, lake.registry, table, [1]) for _ in range(2 * THREADS)]:
+                future.result()
+
+
+def test_writers_wait_for_a_registry_that_is_locked_for_half_a_minute_and_all_succeed(
+    made_url: str, tmp_path: Path
+) -> None:
+    with open_lake(made_url, tmp_path, durable=False) as lake:
+        table = make_table(lake, NAME)
+        marks = [tmp_path / f"started-{number}" for number in range(3)]
+        with locked_by_another_program(lake):
+            started = processes.start(write_a_few, [(made_url, str(tmp_path), str(mark)) for mark in marks])
+            deadline = time.monotonic() + LOCKED_SECONDS
+            while not all(mark.exists() for mark in marks):
+                assert processes.running(started)
+                time.sleep(0.05)
+            while (left := deadline - time.monotonic()) > 0:
+                assert all(process.is_alive() for process in started)
+                time.sleep(min(left, 0.5))
+            assert rows_of(lake.registry, "table_files") == []
+        processes.expect_success(started)
+        assert lake.table(NAME).file_count == 3 * 2 * THREADS
+        assert_exact(lake.registry, table)
+
+
+def test_a_process_that_is_killed_in_the_midst_of_its_groups_loses_nothing_that_it_acknowledged(
+    registry_url: str, tmp_path: Path
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        table = make_table(lake, NAME)
+        acknowledged: list[str] = []
+        for kill_after in (3, 17, 40):
+            acknowledged += killed_after(registry_url, tmp_path, kill_after)
+        recovered(lake)
+        files = {file.file_path for file in lake.files(NAME)}
+        assert set(acknowledged) <= files
+        # What was committed and could not be said any more: at most one registration of each thread, each time.
+        assert len(files) <= len(acknowledged) + 3 * 8
+        assert lake.scan(NAME).read_all().num_rows == lake.table(NAME).row_count == len(files)
+        assert_exact(lake.registry, table)
+        assert_nothing_left_over(lake, NAME)
+
+
+def killed_after(registry_url: str, folder: Path, lines: int) -> list[str]:
+    """Paths that a process with eight writing threads has acknowledged, the last of them after it was to be killed."""
+    command = [sys.executable, "-m", "tests.faults.test_write_front", registry_url, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = []
+        for line in writer.stdout:
+            said.append(line.strip())
+            if len(said) == lines:
+                writer.send_signal(signal.SIGKILL)
+    assert writer.returncode == -signal.SIGKILL
+    assert len(said) >= lines
+    return said
+
+
+def write_for_ever(registry_url: str, folder: Path) -> None:
+    """Eight threads that append a row again and again, and say each file once it is acknowledged."""
+    with open_lake(registry_url, folder, lease_seconds=1) as lake:
+
+        def work(number: int) -> None:
+            while True:
+                (path,) = lake.append(NAME, [{"id": number, "name": "n"}]).files
+                os.write(1, f"{path}\n".encode())
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    write_for_ever(sys.argv[1], Path(sys.argv[2]))
