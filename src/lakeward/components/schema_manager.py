@@ -195,6 +195,8 @@ class SchemaManager:
             if _says(newest, row, operation):
                 return
             self._cache.forget(row.table_id, newest.metadata_version)
+        elif operation == "DELETE":  # with its table, mostly
+            return
         current = tables.live_version(self._registry, row.table_id)
         if current is not None:
             self._read(row.table_id, current)
@@ -256,8 +258,10 @@ class SchemaManager:
 def _says(version: TableMetadata, row: TableColumn, operation: Operation) -> bool:
     """Whether a version's schema has the column as the row says (for DELETE: has no such column)."""
     fields: list[Document] = version.schema["fields"]
-    place, field = next(((i, f) for i, f in enumerate(fields) if f["id"] == row.field_id), (None, None))
-    if operation == "DELETE" or field is None:
-        return operation == "DELETE" and field is None
-    said = (row.position, row.name, row.type, row.required, row.doc)
-    return said == (place, field["name"], field["type"], bool(field["required"]), field.get("doc"))
+    if operation == "DELETE":
+        return all(field["id"] != row.field_id for field in fields)
+    if not 0 <= row.position < len(fields):
+        return False
+    field = fields[row.position]
+    said = (row.field_id, row.name, row.type, row.required, row.doc)
+    return said == (field["id"], field["name"], field["type"], bool(field["required"]), field.get("doc"))

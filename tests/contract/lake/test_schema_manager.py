@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from lakeward.errors import (
     MetadataVersionNotFound,
     RegistryUnavailable,
     SubscriberRefused,
+    TableAlreadyExists,
     TableNotFound,
 )
 from lakeward.model.events import WATCHED, Event
@@ -258,6 +261,58 @@ def test_a_table_set_to_another_version_is_read_if_it_is_among_those_kept(
     feed.deliver()
     assert lake.registry.schemas.holds(table.table_id, 1)
     assert columns(manager) == ["id", "name"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_any_changes_what_is_held_is_what_the_registry_says(
+    lake: Lake, manager: SchemaManager, feed: Feed, seed: int
+) -> None:
+    """By the API and by hand, each event twice, in portions; now and then something is asked for, or a refresh comes."""
+    chance = random.Random(seed)
+    names = [f"sales.t{number}" for number in range(3)]
+
+    def any_table() -> str:
+        return chance.choice(names)
+
+    def create(name: str) -> None:
+        make_table(lake, name)
+
+    def by_owner(name: str) -> None:
+        table, version = lake.table(name).table_id, chance.randrange(1, 4)
+        owner = f'SET properties = \'{{"by": "{chance.random()}"}}\''
+        by_hand(lake, f"UPDATE table_metadata {owner} WHERE table_id = {table} AND metadata_version = {version}")
+
+    changing: list[Callable[[str], object]] = [
+        create,
+        create,
+        lake.drop_table,
+        by_owner,
+        by_owner,
+        lambda name: lake.set_properties(name, {"by": str(chance.random())}),
+        lambda name: lake.add_column(name, f"c{chance.randrange(10**6)}", "long"),
+        lambda name: lake.rollback_metadata(name, 1),
+        lambda name: lake.append(name, ROWS),
+        manager.get_schema,
+        manager.get_versions,
+        lambda _: manager.on_refresh(),
+        lambda _: lake.clean(),
+        lambda _: feed.deliver(),
+        lambda _: feed.deliver(),
+    ]
+    for _ in range(80):
+        with contextlib.suppress(TableNotFound, TableAlreadyExists):
+            chance.choice(changing)(any_table())
+    for name in names:
+        with contextlib.suppress(TableAlreadyExists):
+            create(name)
+    feed.deliver()
+    held = [entry for entry, _ in lake.registry.schemas._entries.values()]
+    live = {lake.table(name).table_id for name in names}
+    assert held
+    assert {version.table_id for version in held} <= live
+    with lake.registry.database.read() as connection:
+        for version in held:
+            assert version == store.metadata_version(connection, version.table_id, version.metadata_version)
 
 
 # Never older than what the caller knows -----------------------------------------------------------------------------------
