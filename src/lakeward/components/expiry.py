@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
@@ -26,7 +26,7 @@ def expire(
     registry: Registry,
     table: Table,
     *,
-    older_than: datetime | None = None,
+    older_than: datetime | timedelta | None = None,
     keep: int | None = None,
     dry_run: bool = False,
 ) -> ExpireResult:
@@ -37,23 +37,25 @@ def expire(
     file's quarantine is over and no retained snapshot reaches it.
 
     Args:
+        older_than: a time, or an age by the registry's clock.
         dry_run: only say what would expire.
 
     Raises:
         InvalidInput: a naive time, `keep` below 1, or a property that is no number.
         MetadataConflict, StorageError, TableNotFound.
     """
-    if older_than is not None and older_than.tzinfo is None:
+    if isinstance(older_than, datetime) and older_than.tzinfo is None:
         raise InvalidInput(f"older_than={older_than.isoformat()} has no zone; give an aware time")
     if keep is not None and keep < 1:
         raise InvalidInput(f"keep={keep}: the newest snapshot always stays; give 1 or more")
-    older_than_ms = None if older_than is None else int(older_than.timestamp() * 1000)
     result = ExpireResult()
 
     def edit(_: Table, document: Document, now: datetime) -> Change | None:
         nonlocal result
-        now_ms = int(now.timestamp() * 1000)
-        found = expiry.find_expired(document, now_ms, older_than_ms=older_than_ms, keep=keep)
+        before = now - older_than if isinstance(older_than, timedelta) else older_than
+        found = expiry.find_expired(
+            document, _ms(now), older_than_ms=None if before is None else _ms(before), keep=keep
+        )
         gone = [snapshot["snapshot-id"] for snapshot in found.snapshots]
         result = ExpireResult(gone, found.refs, len(document.get("snapshots") or ()) - len(gone))
         if found.is_empty:
@@ -65,3 +67,7 @@ def expire(
     elif change(registry, table.table_id, edit):
         log.info("snapshots_expired", table=str(table.identifier), snapshots=len(result.snapshots), refs=result.refs)
     return result
+
+
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -350,8 +350,6 @@ class Lake:
         Raises:
             InvalidInput, MetadataConflict, TableNotFound.
         """
-        if isinstance(older_than, timedelta):
-            older_than = datetime.now(UTC) - older_than
         return expiry.expire(self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run)
 
     def rollback(self, name: TableName, to: int | str) -> rollback.RollbackResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +17,7 @@ from lakeward.errors import (
     InvalidInput,
     InvalidName,
     LeaseHeld,
+    MetadataConflict,
     RefAlreadyExists,
     RefNotFound,
     SnapshotNotFound,
@@ -315,6 +318,35 @@ def test_a_held_table_is_not_rolled_back(lake: Lake) -> None:
     with lake.hold(NAME), pytest.raises(LeaseHeld):
         lake.rollback(NAME, first)
     assert registered(lake) == [1, 2]
+
+
+def test_what_is_appended_while_a_table_is_rolled_back_is_in_it_or_in_the_snapshot_before(lake: Lake) -> None:
+    first = add(lake, 0)
+    appended: list[int] = []
+
+    def write() -> None:
+        for number in range(1, 31):
+            lake.append(NAME, [{"id": number, "name": "a"}])
+            appended.append(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while len(appended) < 5:
+        time.sleep(0.001)
+    result = None
+    while result is None:
+        try:
+            result = lake.rollback(NAME, first)
+        except MetadataConflict:  # a writer that never rests wins
+            assert writer.is_alive()
+    writer.join()
+    lake.flush(NAME)
+    live, before = registered(lake), seen(lake, result.previous_snapshot_id)
+    assert 0 in live and 0 in before
+    assert sorted({*live, *before}) == list(range(31))
+    assert set(live) & set(before) == {0}
+    assert len(live) == len(set(live))
+    assert_true(lake)
 
 
 def test_the_ids_of_rows_come_back_too(made_url: str, tmp_path: Path) -> None:
