@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lakeward.astha import SUBSCRIPTIONS
 from lakeward.demo.report import Comparison, DemoReport, Overhead, TableReport
 from lakeward.demo.run import check
 from lakeward.errors import CheckFailed
@@ -42,11 +43,15 @@ def test_the_demo_loads_registers_serves_and_finds_everything_again(tmp_path: Pa
     assert all(table["pending_after_read"] == 0 for table in files.values())
     assert found["snapshots"] == {name: {"before_read": 0, "after_read": 1} for name in ROWS}
     assert 0 < found["registration_overhead"] < 1 and found["registration"]["appends"] == 11
+    work = found["components"]
+    assert (work["rows"], work["files_arrived"], work["columns"]) == (27004, 31, 20)
+    assert work["files_after"] <= 3 and work["bytes_after"] < work["bytes_before"] and work["snapshots"]["size"] == 3
+    assert set(work["events"]) == set(SUBSCRIPTIONS) and all(work["events"].values())
     assert found["query"] and found["seconds"]["total"] > 0
 
     folder = tmp_path / "lakeward-demo"
     tables = json.loads(lakeward(folder, "tables", "--json").stdout)  # by the settings file in it
-    assert {table["name"]: table["rows"] for table in tables["tables"]} == ROWS
+    assert {table["name"]: table["rows"] for table in tables["tables"]} == {**ROWS, "january": 27004}
 
 
 def test_the_demo_refuses_a_folder_that_it_did_not_make(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def fail(error: LakewardError, *, json: bool) -> int:
     return 1
 
 
-def log_to_stderr() -> None:
-    """Standard output is the command's answer; what the library logs is not. LAKEWARD_LOG is the least level, INFO by itself.
+def log_to_stderr(least: str = "INFO") -> None:
+    """Standard output is the command's answer; what the library logs is not. LAKEWARD_LOG is the least level, or `least`.
 
     Raises:
         InvalidSetting: LAKEWARD_LOG is no level.
@@ -125,7 +125,7 @@ def log_to_stderr() -> None:
 
     import structlog
 
-    wanted = os.environ.get("LAKEWARD_LOG", "INFO").upper()
+    wanted = os.environ.get("LAKEWARD_LOG", least).upper()
     level = logging.getLevelNamesMapping().get(wanted)
     if level is None:
         raise InvalidSetting(f"LAKEWARD_LOG={wanted!r} is none of DEBUG, INFO, WARNING, ERROR")

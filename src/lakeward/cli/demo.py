@@ -38,7 +38,7 @@ def demo(
     from lakeward.demo.report import as_document
     from lakeward.demo.run import run
 
-    log_to_stderr()
+    log_to_stderr("WARNING")  # what the components did is shown at the end
     made = make_folder(folder)
     try:
         with progress(quiet=context.json) as step:
@@ -93,9 +93,31 @@ def _print(report: DemoReport, folder: Path | None) -> None:
         [(str(a["airline"]), f"{a['flights']:,}", f"{a['mean_departure_delay']} min") for a in report.answer],
         (False, True, True),
     )
+    _print_at_work(report)
     _print_numbers(report)
     if folder is not None:
         _print_next(folder)
+
+
+def _print_at_work(report: DemoReport) -> None:
+    work = report.at_work
+    if work is None:
+        return
+    triggers = ", ".join(f"{count} by {trigger}" for trigger, count in sorted(work.snapshots.items()))
+    did = {
+        "snapshotter": f"made snapshots of {work.files_arrived} small files as they arrived: {triggers}",
+        "iceberg_updater": "wrote Iceberg's metadata for a new column, before anybody loaded the table",
+        "schema_manager": f"kept the current schema in memory: {work.columns} columns, {work.cache:.0%} of look-ups",
+        "compactor": f"merged {work.files_arrived} files into {work.files_after}: {size_text(work.bytes_before)} became "
+        f"{size_text(work.bytes_after)}",
+        "metadata_orchestrator": "watched over the writes",
+    }
+    print(f"\nThe components at work, on {work.rows:,} rows that came day by day ({work.table}):\n")
+    print_table(
+        ("component", "events", "what it did"),
+        [(name, f"{count:,}", did.get(name, "")) for name, count in work.events.items()],
+        (False, True, False),
+    )
 
 
 def _print_numbers(report: DemoReport) -> None:

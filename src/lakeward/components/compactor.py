@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, SparkMissing, TableNotFound
-from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, TableFile, TableStats, WatchedTable
+from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
 from lakeward.pipeline import compaction
 from lakeward.pipeline.compaction import Compacted
 from lakeward.pipeline.compaction_plan import Job
@@ -106,6 +106,9 @@ class Compactor:
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
         return (TABLE_FILES, TABLE_STATS)
+
+    def register_with_astha(self, astha: Registers) -> None:
+        astha.register(self)
 
     def on_event(self, event: Event[Record]) -> None:
         if event.operation != "DELETE":

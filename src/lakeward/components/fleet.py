@@ -10,16 +10,19 @@ import msgspec
 
 from lakeward.astha import Astha, AsthaConfig
 from lakeward.components.compactor import Compactor
+from lakeward.components.iceberg_updater import IcebergUpdater
 from lakeward.components.metadata_orchestrator import MetadataOrchestrator
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.components.snapshotter import Snapshotter
 from lakeward.errors import InvalidInput
-from lakeward.model.events import Subscriber
+from lakeward.model.events import Registers, Subscriber
 from lakeward.registry import HasRegistry, Registry
 
 
 class Component(Subscriber[Any], Protocol):
-    """A subscriber with threads of its own."""
+    """A subscriber that knows what it wants to hear of, and has threads of its own."""
+
+    def register_with_astha(self, astha: Registers) -> None: ...
 
     def start(self) -> None: ...
 
@@ -28,8 +31,9 @@ class Component(Subscriber[Any], Protocol):
 
 # By name, with the settings that each has by itself. In the order in which they start.
 COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
-    "schema_manager": SchemaManager,
     "metadata_orchestrator": MetadataOrchestrator,
+    "schema_manager": SchemaManager,
+    "iceberg_updater": IcebergUpdater,
     "snapshotter": Snapshotter,
     "compactor": Compactor,
 }
@@ -65,7 +69,7 @@ def running(
     astha = Astha(lake, config)
     with ExitStack() as stack:
         for component in made.values():
-            astha.register(component)
+            component.register_with_astha(astha)
             component.start()
             stack.callback(component.stop)
         stack.enter_context(astha)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakeward.demo import at_work
 from lakeward.demo.checksums import TableSums, differences, table_sums
 from lakeward.demo.report import Comparison, DemoReport, Overhead, TableReport
 from lakeward.demo.source import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAMESPACE = "nycflights"
+NAME_AT_WORK = "january"  # the table that the components work on
 
 # Which airlines lose the most time; it joins two tables and goes over all partitions.
 QUERY = f"""
@@ -116,6 +118,8 @@ def _run(
         compared = _read_back(lake, spark, sums, step)
         answer = [row.asDict() for row in spark.sql(QUERY).collect()]
     after = {table.name: _registered(lake, table) for table in TABLES}
+    with clock.part("at_work"):
+        worked = at_work.run(lake, spark, f"{NAMESPACE}.{NAME_AT_WORK}", read_table(data, FLIGHTS), step)
     report = DemoReport(
         folder=str(folder),
         tables={table.name: _table_report(lake, table, before[table.name], after[table.name]) for table in TABLES},
@@ -124,6 +128,7 @@ def _run(
         overhead=_overhead(months),
         answer=answer,
         seconds=clock.total(),
+        at_work=worked,
     )
     check(report)
     return report

@@ -1,0 +1,99 @@
+"""The components at work: small files arrive, and others make snapshots of them, follow a change of the schema, merge them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeward.components import fleet
+from lakeward.components.compactor import Compactor, CompactorConfig
+from lakeward.components.schema_manager import SchemaManager
+from lakeward.demo.checksums import differences, table_sums
+from lakeward.demo.report import AtWork
+from lakeward.demo.source import FLIGHTS
+from lakeward.errors import CheckFailed
+from lakeward.lake import Lake
+from lakeward.pipeline.compaction_plan import ENABLED_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SNAPSHOT_FILES = 10
+WAIT_SECONDS = 60.0
+COLUMN = "checked_by"
+
+Step = Callable[[str, int, int], None]
+
+
+def run(lake: Lake, spark: SparkSession, name: str, flights: pa.Table, step: Step) -> AtWork:
+    """Append January day by day to a new table, change it, and wait for what the components do about it.
+
+    Raises:
+        CheckFailed: a component did not do its part in time, or rows are not what they were.
+    """
+    properties = {"lakeward.snapshot.every-files": str(SNAPSHOT_FILES), ENABLED_PROPERTY: "false"}
+    lake.create_table(name, dict(FLIGHTS.columns), properties=properties)
+    january = flights.filter(pc.equal(flights["month"], 1))
+    days = sorted(set(january["day"].to_pylist()))
+    compactor = Compactor(lake, CompactorConfig(interval_seconds=0.5, spark=lambda: spark))
+    with fleet.running(lake, others={"compactor": compactor}) as running:
+        for done, day in enumerate(days):
+            step("Small files arrive", done, len(days))
+            lake.append(name, january.filter(pc.equal(january["day"], day)))
+        step("Small files arrive", len(days), len(days))
+        arrived = lake.table(name).file_count
+        step("The components at work", 0, 4)
+        _wait(lambda: len(lake.snapshots(name)) >= arrived // SNAPSHOT_FILES, "snapshotter", "make snapshots")
+        step("The components at work", 1, 4)
+        lake.add_column(name, COLUMN, "string")
+        _wait(lambda: _is_shown(lake, name), "iceberg_updater", "write the metadata of the new column")
+        schemas = running.components["schema_manager"]
+        assert isinstance(schemas, SchemaManager)
+        fields = [field["name"] for field in schemas.get_schema(name).schema["fields"]]
+        step("The components at work", 2, 4)
+        lake.set_properties(name, {ENABLED_PROPERTY: None})
+        _wait(lambda: lake.table(name).file_count < arrived // 10, "compactor", "merge the small files")
+        step("The components at work", 3, 4)
+        lake.flush(name)
+        _expect_equal(lake, name, january, fields)
+        status = running.astha.status()
+        step("The components at work", 4, 4)
+    table, merged = lake.table(name), compactor.metrics().done
+    return AtWork(
+        table=name,
+        rows=table.row_count,
+        files_arrived=arrived,
+        files_after=table.file_count,
+        bytes_before=merged.bytes_before,
+        bytes_after=merged.bytes_after,
+        snapshots=dict(Counter(snapshot.trigger for snapshot in lake.snapshots(name))),
+        columns=len(fields),
+        cache=schemas.get_cache_stats().hit_ratio,
+        events={component.name: component.delivered for component in status.components},
+    )
+
+
+def _is_shown(lake: Lake, name: str) -> bool:
+    """Whether Iceberg's metadata file is that of the newest version, before anybody has loaded the table."""
+    table = lake.table(name)
+    return table.iceberg_version == table.version
+
+
+def _wait(is_so: Callable[[], bool], component: str, what: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"{component} did not {what} within {WAIT_SECONDS:.0f} seconds")
+        time.sleep(0.05)
+
+
+def _expect_equal(lake: Lake, name: str, january: pa.Table, fields: list[str]) -> None:
+    wanted = january.append_column(COLUMN, pa.nulls(january.num_rows, pa.string()))
+    found = differences(table_sums(wanted), table_sums(lake.scan(name).read_all()))
+    if found or fields != wanted.column_names:
+        raise CheckFailed(f"{name} is not what was appended: {'; '.join(found) or fields}")
