@@ -38,6 +38,7 @@ class Delivery:
         self._tells = structlog.is_configured()  # its default prints every level: thousands of lines a second
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
+        self._said: tuple[str, str | None] = ("closed", None)
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._work, name=f"lakeward-{lane.name}-{number}", daemon=True)
@@ -152,8 +153,8 @@ class Delivery:
         self._checked_at = time.monotonic()
         error = self.probe.check()
         since = self.probe.answered_at or self._started_at
-        was = self.lane.breaker.state
         self.lane.judged(error, time.monotonic() - since > self.lane.config.stale_after)
-        now = self.lane.breaker.state
-        if now != was:
-            self._log.warning("circuit", state=now, reason=self.lane.breaker.reason)
+        now = (self.lane.breaker.state, self.lane.breaker.reason)
+        if now != self._said:  # not at each probe of one that stays open
+            self._said = now
+            self._log.warning("circuit", state=now[0], reason=now[1])

@@ -235,6 +235,7 @@ class Lane:
         self._refresh = reason
         self._must_rebase = True
         self.position = None
+        self.moves += 1
         self._drop()
         self.changed.notify_all()
 
