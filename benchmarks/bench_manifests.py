@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from common import Options, Report, Writer, in_turn, lake_in, main, median, seconds
+from common import Options, Report, Writer, in_turn, lake_in, main, median
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
@@ -32,14 +32,32 @@ def run(options: Options, report: Report) -> None:
         _merge(lake, options, report)
     with lake_in(options.folder / "ahead") as lake:
         _ahead(lake, report)
-    for name, count in (("no merging", None), ("merged at 100", 100), ("merged at 20", 20)):
-        with lake_in(options.folder / f"growth-{count}") as lake:
-            _growth(lake, options, report, name, count)
+    for name, is_merging in (("never merged", False), ("merged", True)):
+        with lake_in(options.folder / name) as lake:
+            _growth(lake, options, report, name, is_merging)
 
 
-def _flush(writer: Writer, pending: int = 1) -> float:
+class Spent(NamedTuple):
+    """Seconds by the clock, and of this thread's processor time, which other work on the machine hardly moves."""
+
+    wall: float
+    cpu: float
+
+
+def _spent(work: Callable[[], object]) -> Spent:
+    wall, cpu = time.perf_counter(), time.thread_time()
+    work()
+    return Spent(time.perf_counter() - wall, time.thread_time() - cpu)
+
+
+def _flush(writer: Writer, pending: int = 1) -> Spent:
     writer.register(pending)
-    return seconds(lambda: flushing.flush(writer.registry, writer.table.table_id))
+    return _spent(lambda: flushing.flush(writer.registry, writer.table.table_id))
+
+
+def _add(report: Report, name: str, spent: Sequence[Spent]) -> None:
+    note = f"processor {median([each.cpu for each in spent]) * 1e3:.1f}"
+    report.add(f"{name}, p50", median([each.wall for each in spent]) * 1e3, "ms", note)
 
 
 # Many manifests --------------------------------------------------------------------------------------------------------
@@ -51,19 +69,19 @@ def _many(lake: Lake, options: Options, report: Report) -> None:
         while made < count - 1:
             _flush(writer)
             made += 1
-        report.add(f"flush of 1 file, {count:,} manifests, p50", median([_flush(writer) for _ in range(9)]) * 1e3, "ms")
+        _add(report, f"flush of 1 file, {count:,} manifests", [_flush(writer) for _ in range(9)])
         made += 9
         location = lake.table(writer.table.identifier).metadata_location
         assert location is not None
         with duck.connect() as connection:
             query = f"select count(*) from iceberg_scan('{location}') where n0 < 0"
-            plan, count_ = in_turn(
-                options.pick(3, 7),
-                lambda location=location: list(StaticTable.from_metadata(location).scan("n0 < 0").plan_files()),
+            works = (
+                lambda location=location: list(StaticTable.from_metadata(location).scan("n0 < 0").plan_files()),  # type: ignore[misc]
                 lambda query=query: connection.execute(query).fetchall(),  # type: ignore[misc]
             )
-        report.add(f"PyIceberg plans a query, {made:,} manifests, p50", median(plan) * 1e3, "ms")
-        report.add(f"DuckDB answers a query of no file, {made:,} manifests, p50", median(count_) * 1e3, "ms")
+            by_pyiceberg, by_duckdb = in_turn(options.pick(5, 9), *works)
+        report.add(f"PyIceberg plans a query, {made:,} manifests, p50", median(by_pyiceberg) * 1e3, "ms")
+        report.add(f"DuckDB answers a query of no file, {made:,} manifests, p50", median(by_duckdb) * 1e3, "ms")
 
 
 # A merge ---------------------------------------------------------------------------------------------------------------
@@ -75,10 +93,13 @@ def _merge(lake: Lake, options: Options, report: Report) -> None:
         for _ in range(options.pick(2, 5)):
             for _ in range(number):
                 _flush(writer, files)
-            merged = manifest_merging.merge_manifests(lake.registry, writer.table.table_id)
-            assert merged.replaced >= number, merged
-            times.append(merged.seconds)
-        report.add(f"merge of {number} manifests of {files} files, p50", median(times) * 1e3, "ms")
+            times.append(_spent(lambda writer=writer, number=number: _merged(writer, number)))  # type: ignore[misc]
+        _add(report, f"merge of {number} manifests of {files} files", times)
+
+
+def _merged(writer: Writer, least: int) -> None:
+    merged = manifest_merging.merge_manifests(writer.registry, writer.table.table_id)
+    assert merged.replaced >= least, merged
 
 
 # Prepared ahead --------------------------------------------------------------------------------------------------------
@@ -87,22 +108,23 @@ def _ahead(lake: Lake, report: Report) -> None:
     for pending in PENDING:
         writer = Writer(lake, f"bench.ahead_{pending}")
         _flush(writer)
-        whole, manifests, look, parts = [], [], [], []
-        for _ in range(7 if pending < 1_000 else 3):
+        whole: list[Spent] = []
+        looks: list[Spent] = []
+        saved: list[Spent] = []
+        for _ in range(9 if pending < 1_000 else 3):
             writer.register(pending)
-            started = time.perf_counter()
+            looks.append(_spent(lambda writer=writer: snapshots.pending(lake.registry, writer.table.table_id)))  # type: ignore[misc]
             state = snapshots.pending(lake.registry, writer.table.table_id)
-            look.append(time.perf_counter() - started)
-            manifests.append(_manifests(lake, writer, state) - _manifests(lake, writer, state, 1))
-            parts.append(len(state.files))
-            whole.append(seconds(lambda writer=writer: flushing.flush(lake.registry, writer.table.table_id)))  # type: ignore[misc]
-        assert set(parts) == {pending}
-        note = f"of which reading what waits {median(look) * 1e3:.1f}"
-        report.add(f"flush of {pending:,} pending files, p50", median(whole) * 1e3, "ms", note)
-        report.add(f"prepared ahead, it would save at most, {pending:,} files", median(manifests) * 1e3, "ms")
+            assert len(state.files) == pending
+            every, one = _manifests(lake, writer, state), _manifests(lake, writer, state, 1)
+            saved.append(Spent(every.wall - one.wall, every.cpu - one.cpu))
+            whole.append(_spent(lambda writer=writer: flushing.flush(lake.registry, writer.table.table_id)))  # type: ignore[misc]
+        _add(report, f"flush of {pending:,} pending files", whole)
+        _add(report, "  of which reading what waits", looks)
+        _add(report, "  of which manifests prepared ahead would save", saved)
 
 
-def _manifests(lake: Lake, writer: Writer, state: snapshots.Pending, files: int | None = None) -> float:
+def _manifests(lake: Lake, writer: Writer, state: snapshots.Pending, files: int | None = None) -> Spent:
     """Seconds of encoding a snapshot of so many of the files that wait; objects are read from and written to memory."""
     engine = lake.registry.engine(writer.table.location)
     assert state.table.metadata_location is not None
@@ -110,7 +132,7 @@ def _manifests(lake: Lake, writer: Writer, state: snapshots.Pending, files: int 
     current = metadata.current_snapshot(document)
     assert current is not None
     known = {current["manifest-list"]: engine.read(current["manifest-list"])}
-    return seconds(
+    return _spent(
         lambda: build_snapshot(
             document,
             state.files[:files],
@@ -124,10 +146,7 @@ def _manifests(lake: Lake, writer: Writer, state: snapshots.Pending, files: int 
 
 # Growth ----------------------------------------------------------------------------------------------------------------
 @contextmanager
-def _updating(lake: Lake, enabled: bool) -> Iterator[IcebergUpdater | None]:
-    if not enabled:
-        yield None
-        return
+def _updating(lake: Lake) -> Iterator[IcebergUpdater]:
     updater, astha = IcebergUpdater(lake), Astha(lake)
     updater.register_with_astha(astha)
     updater.start()
@@ -138,39 +157,38 @@ def _updating(lake: Lake, enabled: bool) -> Iterator[IcebergUpdater | None]:
         updater.stop()
 
 
-def _growth(lake: Lake, options: Options, report: Report, name: str, count: int | None) -> None:
+def _growth(lake: Lake, options: Options, report: Report, name: str, is_merging: bool) -> None:
     """10,000 registrations of one file, each hundred followed by a flush, while the updater merges what is there to merge."""
     warm = Writer(lake, "bench.warm")
     for _ in range(3):
         _flush(warm, 10)
     writer = Writer(lake)
-    rule = {ENABLED_PROPERTY: "false"} if count is None else {COUNT_PROPERTY: str(count)}
-    lake.set_properties(writer.table.identifier, rule)
-    windows, flushes = [], []
-    with _updating(lake, count is not None) as updater:
-        for _ in range(options.pick(REGISTRATIONS // 2, REGISTRATIONS) // EVERY):
-            started = time.perf_counter()
-            for _ in range(EVERY):
-                writer.register()
-            flushes.append(seconds(lambda: flushing.flush(writer.registry, writer.table.table_id)))
-            windows.append(time.perf_counter() - started)
+    if not is_merging:
+        lake.set_properties(writer.table.identifier, {ENABLED_PROPERTY: "false"})
+    windows: list[Spent] = []
+    flushes: list[Spent] = []
+    with _updating(lake) as updater:
+        for _ in range(options.pick(REGISTRATIONS // 4, REGISTRATIONS) // EVERY):
+            windows.append(_spent(lambda: _window(writer, flushes)))
     made = len(windows) * EVERY
-    report.add(f"{name}: first {EVERY} of {made:,} registrations and their flush", windows[0] * 1e3, "ms")
-    report.add(f"{name}: last {EVERY}", windows[-1] * 1e3, "ms")
+    _add(report, f"{name}: first hundred of {made:,} registrations, with a flush", windows[:1])
+    _add(report, f"{name}: last hundred", windows[-1:])
+    for what, spent in (("hundreds", windows), ("flushes alone", flushes)):
+        first, last = spent[:10], spent[-10:]
+        wall = median([each.wall for each in last]) / median([each.wall for each in first])
+        cpu = median([each.cpu for each in last]) / median([each.cpu for each in first])
+        report.add(f"{name}: last ten {what} to the first ten, medians", wall, "times", f"processor {cpu:.2f}")
+    listed = lake.manifests(writer.table.identifier)
+    counts = updater.counts()
     report.add(
-        f"{name}: last ten hundreds to first ten, medians", median(windows[-10:]) / median(windows[:10]), "times"
+        f"{name}: manifests at the end", len(listed), "", f"{counts.merges} merges, {counts.conflicts} conflicts"
     )
-    report.add(
-        f"{name}: flushes, last ten to first ten, medians", median(flushes[-10:]) / median(flushes[:10]), "times"
-    )
-    report.add(f"{name}: flush, last ten, p50", median(flushes[-10:]) * 1e3, "ms")
-    location = lake.table(writer.table.identifier).metadata_location
-    assert location is not None
-    engine = lake.registry.engine(location)
-    rows = manifest_merging.listed(metadata.decode(engine.read(location)), engine.read)
-    report.add(f"{name}: manifests at the end", len(rows), "")
-    if updater is not None:
-        print(updater.counts(), file=sys.stderr)
+
+
+def _window(writer: Writer, flushes: list[Spent]) -> None:
+    for _ in range(EVERY - 1):
+        writer.register()
+    flushes.append(_flush(writer))
 
 
 if __name__ == "__main__":
