@@ -7,9 +7,11 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import lakeward
 from lakeward import Lake
 from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
+from lakeward.iceberg import merging
 from lakeward.iceberg.merging import Rule
 from lakeward.pipeline.compaction_plan import Rules
 from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY
@@ -52,3 +54,23 @@ def test_the_page_on_changes_names_every_setting_of_astha_with_its_default() -> 
             assert float(rows[field.name]) == default, field.name
         else:
             assert field.name in rows
+
+
+def test_the_reference_of_properties_names_those_that_the_code_reads_and_the_defaults_of_manifests() -> None:
+    page = (DOCS / "reference" / "properties.md").read_text(encoding="utf-8")
+    source = Path(lakeward.__path__[0])
+    read = {
+        name
+        for path in source.rglob("*.py")
+        for name in re.findall(r'"((?:lakeward|write|commit|history)\.[a-z.-]*[.-][a-z.-]*[a-z])"', path.read_text())
+        if not (source.parent / (name.replace(".", "/") + ".py")).exists()
+        and not name.endswith((".py", ".toml", ".db"))
+    }
+    overridden = {name for name in read if ".object-storage." in name or ".folder-storage." in name} | {
+        "write.data.path",
+        "write.location-provider.impl",
+    }
+    assert {name for name in read - overridden if f"`{name}`" not in page} == set()
+    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `?([^ |`]+)", page, re.MULTILINE))
+    rule = merging.Rule()
+    assert (int(shown[merging.TARGET_PROPERTY]), int(shown[merging.COUNT_PROPERTY])) == (rule.target, rule.count)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakeward.iceberg import expiry
+from lakeward.iceberg.merging import rule_of
 from lakeward.model.snapshot_rules import rules_of
 from lakeward.registry import secrets
 
@@ -20,6 +21,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
     """
     secrets.check_properties(properties)
     rules_of(properties)
+    rule_of({name: value for name, value in properties.items() if value is not None})
     for name in _EXPIRY:
         if properties.get(name) is not None:
             expiry.number(properties, name)

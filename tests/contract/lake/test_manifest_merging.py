@@ -103,11 +103,11 @@ def test_the_tables_properties_say_whether_and_when(lake: Lake) -> None:
     lake.set_properties(NAME, {**FEW, "commit.manifest-merge.enabled": "false"})
     lake.flush(NAME)
     assert manifest_merging.merge_manifests(lake.registry, table.table_id).snapshot_id is None
-    lake.set_properties(NAME, {"commit.manifest-merge.enabled": None, "commit.manifest.min-count-to-merge": "three"})
-    lake.flush(NAME)
     with pytest.raises(InvalidSetting, match="'three'"):
-        manifest_merging.merge_manifests(lake.registry, table.table_id)
-    lake.set_properties(NAME, FEW)
+        lake.set_properties(NAME, {"commit.manifest.min-count-to-merge": "three"})
+    with pytest.raises(InvalidSetting, match="'0'"):
+        make_table(lake, "sales.other", properties={"commit.manifest.target-size-bytes": "0"})
+    lake.set_properties(NAME, {"commit.manifest-merge.enabled": None})
     lake.flush(NAME)
     assert manifest_merging.merge_manifests(lake.registry, table.table_id).replaced == 3
 
