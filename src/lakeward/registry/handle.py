@@ -58,15 +58,17 @@ class Registry:
     def metadata_version(self, connection: sa.Connection | None, table_id: int, version: int) -> TableMetadata | None:
         """A version of a table's metadata, remembered; its documents cannot be changed. None: outside of a transaction."""
         # What is remembered is read outside of the transaction: it may have written the version itself, and be rolled back.
-        found = self.schemas.get(table_id, version) or self.committed_version(table_id, version)
+        found = self.schemas.get(table_id, version)
+        if found is None and self._remembers:
+            found = self.committed_version(table_id, version)
         if found is not None:
             return found
         with self.database.read() if connection is None else contextlib.nullcontext(connection) as used:
             return tables.metadata_version(used, table_id, version)
 
     def committed_version(self, table_id: int, version: int) -> TableMetadata | None:
-        """Read a version of a live table, and remember it. Not counted: `schemas.get` has been asked before."""
-        if not self._remembers:
+        """Read a version of a live table now, and remember it, whether memory is in use or not. Counts for nothing."""
+        if not self.database.lookups.is_apart:
             return None
         mark = self.schemas.mark()
         row = self.database.lookups.one(tables.LIVE_METADATA, {"table_id": table_id, "version": version})
