@@ -228,6 +228,15 @@ CALLS: dict[str, list[Call]] = {
     ],
     "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
     "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],
+    "foreign_metadata.has_source_record": [lambda m, c: m.has_source_record(c, "s1", "t1", "r-1")],
+    "foreign_metadata.imported_id": [
+        lambda m, c: m.imported_id(c, "sync_runs", "k-1"),
+        lambda m, c: m.imported_id(c, "error_log", "k-1"),
+        lambda m, c: m.imported_id(c, "dead_letter_queue", "k-1"),
+    ],
+    "foreign_metadata.insert": [lambda m, c: m.insert(c, "sync_runs", _new_run)],
+    "foreign_metadata.names": [],  # of another database
+    "foreign_metadata.rows": [],
     "info.load": [lambda m, c: m.load(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "groups.delete": [lambda m, c: m.delete(c, 7)],
@@ -380,7 +389,9 @@ LOOKUPS: dict[str, list[Call]] = {
     "topics.BY_NAME": [lambda m, c: m.BY_NAME.one(c, {"warehouse_id": 1, "name": "o1"})],
     "partitions.BY_NAME": [lambda m, c: m.BY_NAME.one(c, _PARTITION)],
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
+    "schema_versions.BRIEF": [lambda m, c: m.BRIEF.one(c, {"schema_name": "shop", "table_name": "t1"})],
     "schema_versions.LATEST": [lambda m, c: m.LATEST.one(c, {"schema_name": "shop", "table_name": "t1"})],
+    "markers.UPSERT": [],  # PostgreSQL's way of upsert
     "markers.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
     "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],

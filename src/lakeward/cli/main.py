@@ -16,6 +16,7 @@ from lakeward.cli import (
     errors,
     groups,
     manifests,
+    migrate_metadata,
     operations,
     positions,
     query,
@@ -75,6 +76,7 @@ _GROUPS = (
     runs,
     errors,
     positions,
+    migrate_metadata,
     operations,
     registry,
 )

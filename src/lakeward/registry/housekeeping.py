@@ -17,7 +17,7 @@ from lakeward.store import dead_letters, dialect, error_log, runs, schema_versio
 LEASE = "metadata:cleanup"
 LEASE_SECONDS = 30.0
 WAIT_SECONDS = 10.0
-BATCH = 500  # rows that one transaction deletes: a writer waits for one of these at most
+BATCH = 200  # rows that one transaction deletes: a writer waits for one of these at most
 KEPT_VERSIONS = 10  # of each table's schema
 
 

@@ -74,11 +74,34 @@ def update(
     if not isinstance(position, Mapping):
         raise InvalidInput(f"position {str(position)[:200]!r} is no object; give one such as {{'lsn': '0/16B3748'}}")
     exact.dumps(position, "position")  # refused before anything is written
+    if connection is None and isinstance(expected, _Anything):
+        made = _at_once(registry, marker_type, schema_name, position, table_name, sync_run_id)
+        if made is not None:
+            return made
     with joined(registry.database, connection) as joint:
         try:
             return _write(joint, marker_type, schema_name, position, table_name, sync_run_id, expected)
         except sa.exc.IntegrityError as error:
             raise unknown_run(sync_run_id) from error
+
+
+def _at_once(
+    registry: Registry,
+    kind: MarkerType,
+    schema_name: str,
+    position: Mapping[str, Any],
+    table_name: str | None,
+    sync_run_id: int | None,
+) -> SyncMarker | None:
+    """None where a transaction must do it, or tell what is wrong."""
+    parameters = {
+        "schema_name": schema_name,
+        "table_name": table_name,
+        "marker_type": kind.value,
+        "position_data": position,
+        "sync_run_id": sync_run_id,
+    }
+    return markers.from_row(registry.database.lookups.write(markers.UPSERT, parameters))
 
 
 def unknown_run(sync_run_id: int | None) -> SyncRunNotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,8 +52,7 @@ def register(
         None if evolution_type is None else EvolutionType(enum_value(EvolutionType, evolution_type, "evolution_type"))
     )
     check_names(schema_name, table_name)
-    normal = schema_changes.normal(definition)
-    digest = schema_changes.digest(normal)
+    normal, digest = _known_digest(definition)
     if connection is None:
         known = latest(registry, schema_name, table_name)
         if known is not None and known.schema_hash == digest:
@@ -78,6 +78,28 @@ def register(
             "registered_at": dialect.now(joint),
         }
         return schema_versions.insert(joint, values)
+
+
+_digests: dict[bytes, tuple[SchemaDefinition, str]] = {}
+DIGESTS_KEPT = 1_000
+
+
+def _known_digest(definition: SchemaDefinition) -> tuple[SchemaDefinition, str]:
+    """A definition in its normal form, with its hash. Most are registered again and again: these are remembered."""
+    try:
+        # Without references (version 2), so that equal values are equal bytes; types are told apart.
+        key = marshal.dumps((list(definition.columns), list(definition.primary_keys), list(definition.indexes)), 2)
+    except ValueError:  # it holds what marshal does not know
+        key = None
+    if key is not None and (known := _digests.get(key)) is not None:
+        return known
+    normal = schema_changes.normal(definition)
+    found = normal, schema_changes.digest(normal)
+    if key is not None:
+        if len(_digests) >= DIGESTS_KEPT:
+            _digests.clear()
+        _digests[key] = found
+    return found
 
 
 def _changes(
@@ -109,11 +131,31 @@ def latest(registry: Registry, schema_name: str, table_name: str) -> SchemaVersi
     key = ("schema", schema_name, table_name)
     if memory is not None and (known := memory.get(key)) is not None:
         return known  # type: ignore[no-any-return]
-    row = lookups.one(schema_versions.LATEST, {"schema_name": schema_name, "table_name": table_name})
-    found = schema_versions.from_row(row)
+    parameters = {"schema_name": schema_name, "table_name": table_name}
+    brief = lookups.one(schema_versions.BRIEF, parameters)
+    if brief is None:
+        return None
+    found = _decoded.get((registry.database.shown_url, brief["id"], brief["schema_hash"]))
+    if found is not None:
+        tied = {"iceberg_schema_id": brief["iceberg_schema_id"], "source_position": brief["source_position"]}
+        found = msgspec.structs.replace(found, **tied)
+    else:
+        found = schema_versions.from_row(lookups.one(schema_versions.LATEST, parameters))
+        if found is not None:
+            _remember(registry, found)
     if memory is not None and found is not None:
         memory[key] = found
     return found
+
+
+# A version's definition never changes, and takes longer to decode than to be asked for.
+_decoded: dict[tuple[str, int, str], SchemaVersion] = {}
+
+
+def _remember(registry: Registry, version: SchemaVersion) -> None:
+    if len(_decoded) >= DIGESTS_KEPT:
+        _decoded.clear()
+    _decoded[registry.database.shown_url, version.id, version.schema_hash] = version
 
 
 def get(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion | None:

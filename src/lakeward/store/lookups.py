@@ -1,6 +1,6 @@
 """Look-ups of one row, outside of transactions: most of what a small read costs otherwise is the way to it.
 
-Each thread has a connection of its own here, on which nothing is ever written. A query of one statement sees one state by
+Each thread has a connection of its own here, on which no transaction is ever opened. A query of one statement sees one state by
 itself. Where anything is unusual, the way of all other reads is taken, which also tells what is wrong.
 """
 
@@ -68,6 +68,17 @@ class Lookups:
     def is_apart(self) -> bool:
         """Whether only what is committed is found here, whatever a transaction of the caller's has written."""
         return self._is_file or not self._database.is_sqlite
+
+    def write(self, prepared: Prepared, parameters: Row) -> Row | None:
+        """PostgreSQL: what one writing statement gives back, that commits by itself: one way to the server in place of five.
+
+        None where it could not be run, or it is not known whether it was; the usual transaction then does it or tells what
+        is wrong, so the statement must be one that may be done twice.
+        """
+        if self._database.is_sqlite:
+            return None
+        found = self._fetched(prepared, parameters, lambda cursor: [cursor.fetchone()])
+        return None if found is None else found[0]
 
     def _fetched(
         self, prepared: Prepared, parameters: Row, fetch: Callable[[Any], Sequence[Any]]

@@ -38,6 +38,16 @@ def _statements(name: str) -> dict[str, Prepared]:
     }
 
 
+def _upsert_at_once() -> Prepared:
+    """PostgreSQL: by the server's clock, so that one statement is all."""
+    values = {name: value for name, value in _VALUES.items() if name != "last_updated"}
+    insert = dialect.insert_of("postgresql", sync_markers).values({**values, "last_updated": sa.func.clock_timestamp()})
+    key = [_c.schema_name, sa.text("coalesce(table_name, '')"), _c.marker_type]
+    changed = {each: insert.excluded[each] for each in _CHANGED}
+    return Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(*_COLUMNS))
+
+
+UPSERT = _upsert_at_once()
 _WRITES = {name: _statements(name) for name in ("sqlite", "postgresql")}
 
 

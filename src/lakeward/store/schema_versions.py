@@ -17,6 +17,10 @@ _COLUMNS = columns(schema_registry, SchemaVersion)
 _OF_TABLE = sa.and_(_c.schema_name == sa.bindparam("schema_name"), _c.table_name == sa.bindparam("table_name"))
 LATEST = Prepared(sa.select(*_COLUMNS).where(_OF_TABLE).order_by(_c.version.desc()).limit(1))
 
+# Of the latest, what may change, and what tells which it is.
+_BRIEF = (_c.id, _c.schema_hash, _c.iceberg_schema_id, _c.source_position)
+BRIEF = Prepared(sa.select(*_BRIEF).where(_OF_TABLE).order_by(_c.version.desc()).limit(1))
+
 
 def from_row(row: Row | None) -> SchemaVersion | None:
     if row is None:

@@ -1,0 +1,39 @@
+"""Bring operations metadata over from a cartridge-warp database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakeward.cli.command import Context, command
+from lakeward.cli.render import as_row, show_rows
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "migrate-metadata")(migrate_metadata)
+
+
+def migrate_metadata(
+    context: Context,
+    source: Annotated[
+        str, typer.Option("--from", metavar="URL", help="postgresql://user@host/database.", show_default=False)
+    ],
+    schema: Annotated[str, typer.Option("--schema", help="The schema that has the tables.")] = "cartridge_warp",
+) -> None:
+    """Bring operations metadata over from a cartridge-warp database.
+
+    Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is. Nothing is
+    written to the source. The exit code is 1 if a row could not be kept.
+    """
+    from lakeward.registry.metadata_import import import_metadata
+
+    with context.lake() as lake:
+        found = import_metadata(lake.registry, source, schema)
+    rows = [{**as_row(each), "refused_count": len(each.refused)} for each in found]
+    show_rows("tables", rows, ("table", "found", "imported", "present", "refused_count"), json=context.json)
+    refused = [f"{each.table} {reason}" for each in found for reason in each.refused]
+    if refused:
+        if not context.json:
+            print("\nrefused:\n" + "\n".join(refused))
+        raise typer.Exit(1)
