@@ -33,6 +33,7 @@ def run(options: Options, report: Report) -> None:
             "spark.sql.catalog.ice.cache-enabled": "false",
         }
         spark = lake.spark("local[2]", conf)
+        spark.sparkContext.setLogLevel("ERROR")
         for megabytes in (32, 400):
             _compare(lake, spark, megabytes, options.pick(3, 7), report)
         spark.stop()
@@ -49,23 +50,22 @@ def _compare(lake: Lake, spark: SparkSession, megabytes: int, rounds: int, repor
     rows.writeTo(theirs).option("compression-codec", "zstd").append()
     start = spark.sql(f"SELECT snapshot_id FROM {theirs}.snapshots").head()[0]
     call = (
-        f"CALL ice.system.rewrite_data_files(table => 'bench.rows{megabytes}', "
-        f"options => map('target-file-size-bytes', '{TARGET}'))"
+        f"CALL ice.system.rewrite_data_files(table => '{theirs}', options => map('target-file-size-bytes', '{TARGET}'))"
     )
     compact: list[float] = []
     with_snapshot: list[float] = []
     iceberg: list[float] = []
-    for number in range(rounds + 1):
+    for number in range(rounds + 2):
         alone = seconds(lambda: lake.compact(ours, spark))
         whole = alone + seconds(lambda: lake.flush(ours))
         other = seconds(lambda: spark.sql(call).collect())
         made = len(lake.files(ours)), spark.table(f"{theirs}.files").count()
-        if number:  # the first round is to warm up
+        if number > 1:  # the first rounds are to warm up
             compact.append(alone)
             with_snapshot.append(whole)
             iceberg.append(other)
         rollback_table(lake.registry, table, first)
-        spark.sql(f"CALL ice.system.rollback_to_snapshot('bench.rows{megabytes}', {start})")
+        spark.sql(f"CALL ice.system.rollback_to_snapshot('{theirs}', {start})")
     size = sum(file.file_size for file in lake.files(ours))
     name = f"{FILES:,} files of {size / 1e6:.0f} MB"
     report.add(f"{name} into {made[0]}: lake.compact, p50", median(compact), "s")

@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 import lakeward
@@ -24,7 +26,7 @@ from lakeward.pipeline import log_compact
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.log_write import log_target, write_records
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, leases, log, registration, snapshots, tables, topics
+from lakeward.registry import Registry, compaction, intents, leases, log, registration, snapshots, tables, topics
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -38,6 +40,7 @@ ROLLBACK_STEPS = ("rollback's metadata", "rollback transaction", "rolled back")
 EXPIRE_STEPS = ("expiry's metadata", "expiry transaction", "expired")
 CLEAN_STEPS = ("quarantine transaction", "objects deleted", "cleaned")
 LOG_STEPS = ("append intent", "segment files", "append transaction", "appended")
+COMPACT_STEPS = ("compaction's intent", "compacted files", "swap transaction", "swapped")
 MANIFEST_STEPS = ("merge intent", "merged manifests", "merge objects", "manifests' transaction", "manifests merged")
 MERGE_STEPS = ("merged file", "merge transaction", "merged")
 TOPIC = "orders"
@@ -132,6 +135,24 @@ def expire(registry: Registry, step: str) -> None:
     die()
 
 
+def compact(registry: Registry, step: str) -> None:
+    """Merge all files of the table."""
+    table, metadata = tables.load_with_metadata(registry, NAME)
+    old = snapshots.list_files(registry, table)
+    intent = intents.open_intent(registry, table)
+    if step == "compaction's intent":
+        die()
+    engine = registry.engine(table.location)
+    rows = pa.concat_tables(pq.read_table(pa.BufferReader(engine.read(file.file_path))) for file in old)
+    files = write_arrow(WriteTarget(table, metadata, intent, engine), rows)
+    if step == "compacted files":
+        die()
+    if step == "swap transaction":
+        die_at_commit(registry, "INSERT INTO table_files")
+    compaction.swap(registry, table, intent, old, files)
+    die()
+
+
 def clean(registry: Registry, step: str) -> None:
     if step == "quarantine transaction":
         die_at_commit(registry, "DELETE FROM partition_metadata")
@@ -208,7 +229,7 @@ def main() -> None:
         lake.close()
     else:
         kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
-        kinds |= {ROLLBACK_STEPS: rollback, EXPIRE_STEPS: expire}
+        kinds |= {ROLLBACK_STEPS: rollback, EXPIRE_STEPS: expire, COMPACT_STEPS: compact}
         kinds |= {LOG_STEPS: append, MERGE_STEPS: merge, MANIFEST_STEPS: merge_manifests}
         next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
 

@@ -14,6 +14,7 @@ from pyiceberg.table import StaticTable
 from lakeward import Lake, MetadataStore, TopicConfig
 from tests.faults.steps import (
     CLEAN_STEPS,
+    COMPACT_STEPS,
     EXPIRE_STEPS,
     FLUSH_STEPS,
     LOG_STEPS,
@@ -168,6 +169,29 @@ def test_an_expiry_that_is_killed_has_happened_or_not_and_no_file_is_lost(
         if not is_done:
             lake.rollback(NAME, lake.snapshots(NAME)[0].snapshot_id)
             assert len(read_by_iceberg(lake)) == len(ROWS)
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.parametrize("step", COMPACT_STEPS)
+def test_a_compaction_that_is_killed_leaves_the_old_files_or_the_new_ones(
+    registry_url: str, tmp_path: Path, step: str, is_flushed: bool
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        for _ in range(2):
+            lake.append(NAME, ROWS)
+        if is_flushed:
+            lake.flush(NAME)
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == 2 * len(ROWS)
+        assert len(lake.files(NAME)) == (3 if step == "swapped" else 6)
+        assert_nothing_left_over(lake, NAME)
+        lake.flush(NAME)
+        is_replaced = is_flushed and step == "swapped"
+        assert [each.operation for each in lake.snapshots(NAME)] == ["append", *["replace"] * is_replaced]
+        assert lake.snapshots(NAME)[-1].summary["total-records"] == str(2 * len(ROWS))
+        assert_nothing_left_over(lake, NAME)
 
 
 @pytest.mark.parametrize("step", CLEAN_STEPS)

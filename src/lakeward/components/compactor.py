@@ -108,7 +108,7 @@ class Compactor:
         return (TABLE_FILES, TABLE_STATS)
 
     def register_with_astha(self, astha: Registers) -> None:
-        astha.register(self)
+        astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
 
     def on_event(self, event: Event[Record]) -> None:
         if event.operation != "DELETE":

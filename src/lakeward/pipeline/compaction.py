@@ -165,7 +165,15 @@ def _spark(registry: Registry, target: WriteTarget, job: Job, spark: SparkSessio
     )
     # Groups that share a job have one file each.
     expected = job.expected if len(job.groups) == 1 else 1
-    made = rewrite_spark(target, spark, registry.settings.catalog, listing, size=job.bytes, expected=expected)
+    made = rewrite_spark(
+        target,
+        spark,
+        registry.settings.catalog,
+        listing,
+        size=job.bytes,
+        expected=expected,
+        count=len(job.files),
+    )
     target.engine.delete_prefix(prefix)
     return made
 

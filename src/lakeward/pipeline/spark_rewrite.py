@@ -28,10 +28,12 @@ _SLACK = 1.05
 # it were written, would close files too early; it only has to keep a task whose rows are far too many from making one of them.
 _LIMIT_TARGETS = 4
 _LEAST_LIMIT = 1 << 30  # bytes
+_TINY = 1 << 20  # bytes: reading such a file costs less than opening it
+_FILES_A_READER = 50
 
 
 def rewrite_spark(
-    target: WriteTarget, spark: SparkSession, catalog: str, listing: str, *, size: int, expected: int
+    target: WriteTarget, spark: SparkSession, catalog: str, listing: str, *, size: int, expected: int, count: int
 ) -> list[DataFile]:
     """Write the rows of the files that a listing names as new files below the intent's prefix; nothing is committed.
 
@@ -42,6 +44,7 @@ def rewrite_spark(
         listing: the location of metadata that `iceberg.listing` has written; may go after the call.
         size: bytes of the old files.
         expected: how many new files a partition should have.
+        count: how many old files there are.
 
     Raises:
         What `spark_write.write_spark` says of the session and the table.
@@ -53,9 +56,20 @@ def rewrite_spark(
         "target-file-size-bytes": str(max(_LIMIT_TARGETS * target.file_size, _LEAST_LIMIT)),
     }
     keys = [] if expected == 1 else _range_keys(target)
-    with _staged(loaded, spark, catalog, target, listing, size if keys else -(-size // expected)) as rows:
-        spread = rows.repartitionByRange(expected, *keys) if keys else rows
-        return write_rows(loaded, spread, target, catalog, options)
+    readers = _readers(spark, size, count) if expected == 1 else expected
+    with _staged(loaded, spark, catalog, target, listing, -(-size // readers)) as rows:
+        if keys:
+            rows = rows.repartitionByRange(expected, *keys)
+        elif readers > expected:
+            rows = rows.repartition(expected)
+        return write_rows(loaded, rows, target, catalog, options)
+
+
+def _readers(spark: SparkSession, size: int, count: int) -> int:
+    """Tasks that read for one that writes: what takes long with many tiny files is to open them, not to move their rows."""
+    if size // count >= _TINY:
+        return 1
+    return max(1, min(spark.sparkContext.defaultParallelism, count // _FILES_A_READER))
 
 
 @contextmanager
