@@ -184,7 +184,7 @@ def _swap(
         now = dialect.now(connection)
         present = _unchanged(connection, table, old)
         reason = REASON + intent.intent_id
-        retirement.retire(connection, registry, table, present, reason, now)
+        retirement.retire_present(connection, registry, table, present, reason, now)
         newest = max(file.registered_at for file in present)
         registration.insert_files(connection, registry, table, made, intent.intent_id, now, newest)
     return True

@@ -57,14 +57,27 @@ def retire(
         return 0
     present = {file.file_id for file in files.by_ids(connection, table.table_id, [f.file_id for f in leaving])}
     gone = [file for file in leaving if file.file_id in present]
+    return retire_present(connection, registry, table, gone, reason, now, removed)
+
+
+def retire_present(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    gone: Sequence[RegisteredFile],
+    reason: str,
+    now: datetime,
+    removed: Removed | None = None,
+) -> int:
+    """`retire`, for files that the same transaction has just read."""
+    if not gone:
+        return 0
     files.delete(connection, table.table_id, [file.file_id for file in gone])
     expires_at = registry.quarantine_ends(now)
     by = {} if removed is None else {"removed_by": removed.snapshot_id, "removed_sequence": removed.sequence}
-    rows = [{**_retired_row(file, reason, now, expires_at), **by} for file in gone]
-    if rows:
-        retired.insert(connection, rows)
-        counted = [file for file in gone if file.set_aside_reason is None]
-        counters.remove(connection, table.table_id, metadata_in(connection, registry, table).schema, counted, now)
+    retired.insert(connection, [{**_retired_row(file, reason, now, expires_at), **by} for file in gone])
+    counted = [file for file in gone if file.set_aside_reason is None]
+    counters.remove(connection, table.table_id, metadata_in(connection, registry, table).schema, counted, now)
     return len(gone)
 
 
