@@ -308,7 +308,7 @@ CALLS: dict[str, list[Call]] = {
     "intents.to_sweep": [lambda m, c: m.to_sweep(c, "/p", NOW)],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
-    "leases.load": [lambda m, c: m.load(c, "l1")],
+    "leases.load": [lambda m, c: m.load(c, "l1", 30.0)],
     "leases.release": [lambda m, c: m.release(c, "l1", 1, NOW)],
     "leases.renew": [lambda m, c: m.renew(c, "l1", 1, NOW, LATER)],
     "leases.set_owner": [lambda m, c: m.set_owner(c, "l1", "host:2", 2, LATER)],

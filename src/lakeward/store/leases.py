@@ -5,7 +5,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.store.dialect import is_sqlite
 from lakeward.store.schema import leases
+
+LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
 
 _c = leases.c
 
@@ -18,9 +21,19 @@ def look(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | N
     return connection.execute(_SELECT.where(_c.name == name)).one_or_none()
 
 
-def load(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | None:
-    """As `look`, locked until the transaction ends."""
-    return connection.execute(_SELECT.where(_c.name == name).with_for_update()).one_or_none()
+def load(connection: sa.Connection, name: str, seconds: float) -> sa.Row[Any, Any, Any, Any] | None:
+    """As `look`, locked until the transaction ends.
+
+    On PostgreSQL the server ends it after so many seconds without a statement: a process that is paused in it must not keep
+    others from a lease that has run out.
+    """
+    query = _SELECT.where(_c.name == name).with_for_update()
+    if not is_sqlite(connection):
+        limit = sa.func.set_config(
+            "idle_in_transaction_session_timeout", str(int(max(LEAST_IDLE_SECONDS, seconds) * 1000)), True
+        )
+        query = query.add_columns(limit.label("idle_timeout"))
+    return connection.execute(query).one_or_none()
 
 
 def insert(connection: sa.Connection, name: str, owner: str, expires_at: datetime) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from lakeward.errors import LeaseHeld, LeaseLost
+from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.registry import Registry, leases, snapshots
 from lakeward.store import schema
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
@@ -152,3 +152,15 @@ def test_nobody_takes_over_in_the_middle_of_a_registration(registry: Registry) -
             assert not taking.done()
             connection.execute(sa.text("SELECT 1"))
         assert taking.result().fence == lease.fence + 1
+
+
+def test_a_transaction_that_is_paused_under_a_lease_keeps_nobody_from_it_for_much_longer(registry: Registry) -> None:
+    """A paused process sends nothing: PostgreSQL then ends its transaction, and with it the lock on the lease's row."""
+    if registry.database.is_sqlite:
+        return  # one writer at a time, whatever it does
+    lease = leases.acquire(registry, "flush:1", seconds=0.2)
+    with pytest.raises(LakewardError), registry.database.transaction() as paused:
+        leases.check(paused, lease)
+        taken = leases.acquire(registry, "flush:1", seconds=60, wait=30)  # its own connection waits for the lock
+        assert taken.fence == lease.fence + 1
+        leases.check(paused, lease)
