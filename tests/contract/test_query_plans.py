@@ -192,6 +192,7 @@ CALLS: dict[str, list[Call]] = {
     "schema_versions.page": [lambda m, c: m.page(c, "shop", "t1")],
     "schema_versions.tables": [lambda m, c: m.tables(c), lambda m, c: m.tables(c, "shop")],
     "schema_versions.tie": [lambda m, c: m.tie(c, 5, {"iceberg_schema_id": 1})],
+    "markers.as_written": [],
     "markers.delete": [lambda m, c: m.delete(c, "s1", None, MarkerType.STREAM)],
     "markers.from_row": [],
     "markers.insert": [lambda m, c: m.insert(c, "s1", "new", MarkerType.BATCH, {}, NOW, None)],

@@ -7,6 +7,7 @@ What JSON has is written as JSON writes it, so that SQL reads it. What JSON lack
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import json
 import math
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from lakeward.errors import InvalidInput
 
@@ -28,7 +31,11 @@ def dumps(value: Any, what: str = "value", *, sort_keys: bool = False, lenient: 
     Raises:
         InvalidInput: a value of a type that cannot be kept, or more than MAX_DEPTH levels; the message says where.
     """
-    plain = value if _is_plain(value) else _encoded(value, what, 0, lenient)
+    is_plain = _is_plain(value)
+    if is_plain and not sort_keys:
+        with contextlib.suppress(UnicodeEncodeError):  # of lone surrogates
+            return msgspec.json.encode(value).decode()
+    plain = value if is_plain else _encoded(value, what, 0, lenient)
     text = json.dumps(plain, ensure_ascii=False, allow_nan=False, sort_keys=sort_keys, separators=(",", ":"))
     if not text.isascii() and any(0xD800 <= ord(c) <= 0xDFFF for c in text):  # UTF-8 has no lone surrogates, escapes do
         text = json.dumps(plain, allow_nan=False, sort_keys=sort_keys, separators=(",", ":"))

@@ -101,7 +101,8 @@ def _at_once(
         "position_data": position,
         "sync_run_id": sync_run_id,
     }
-    return markers.from_row(registry.database.lookups.write(markers.UPSERT, parameters))
+    written = registry.database.lookups.write(markers.UPSERT, parameters)
+    return None if written is None else markers.as_written(parameters, written)
 
 
 def unknown_run(sync_run_id: int | None) -> SyncRunNotFound:

@@ -33,8 +33,8 @@ def _statements(name: str) -> dict[str, Prepared]:
     key = [_c.schema_name, sa.text("coalesce(table_name, '')"), _c.marker_type]
     changed = {each: insert.excluded[each] for each in _CHANGED}
     return {
-        "insert": Prepared(insert.on_conflict_do_nothing(index_elements=key).returning(*_COLUMNS)),
-        "upsert": Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(*_COLUMNS)),
+        "insert": Prepared(insert.on_conflict_do_nothing(index_elements=key).returning(_c.id)),
+        "upsert": Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(_c.id)),
     }
 
 
@@ -44,7 +44,7 @@ def _upsert_at_once() -> Prepared:
     insert = dialect.insert_of("postgresql", sync_markers).values({**values, "last_updated": sa.func.clock_timestamp()})
     key = [_c.schema_name, sa.text("coalesce(table_name, '')"), _c.marker_type]
     changed = {each: insert.excluded[each] for each in _CHANGED}
-    return Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(*_COLUMNS))
+    return Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(_c.id, _c.last_updated))
 
 
 UPSERT = _upsert_at_once()
@@ -63,6 +63,13 @@ def load(
     key = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
     found = connection.execute(query.with_for_update() if lock else query, key).one_or_none()
     return None if found is None else from_row(dict(found._mapping))
+
+
+def as_written(row: Row, written: Row) -> SyncMarker:
+    """The marker of what was given to a statement, and of what that gave back."""
+    made = from_row({**row, **written, "position_data": dict(row["position_data"])})
+    assert made is not None
+    return made
 
 
 def _row(
@@ -94,7 +101,8 @@ def insert(
 ) -> SyncMarker | None:
     """None where there is one already, be it since a moment."""
     row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
-    return from_row(_WRITES[connection.dialect.name]["insert"].one(connection, row))
+    written = _WRITES[connection.dialect.name]["insert"].one(connection, row)
+    return None if written is None else as_written(row, written)
 
 
 def upsert(
@@ -107,9 +115,9 @@ def upsert(
     sync_run_id: int | None,
 ) -> SyncMarker:
     row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
-    made = from_row(_WRITES[connection.dialect.name]["upsert"].one(connection, row))
-    assert made is not None
-    return made
+    written = _WRITES[connection.dialect.name]["upsert"].one(connection, row)
+    assert written is not None
+    return as_written(row, written)
 
 
 def delete(connection: sa.Connection, schema_name: str, table_name: str | None, marker_type: MarkerType) -> bool:
