@@ -152,7 +152,7 @@ def get(
     """
     lookups = registry.database.lookups
     memory = lookups.memory()
-    key = (schema_name, table_name, marker_type)
+    key = (schema_name, table_name, marker_type._value_)  # an enum's own hash is slow
     if memory is not None and (known := memory.get(key)) is not None:
         return known[0].copy() if known[1] else exact.loads(exact.dumps(known[0]))  # type: ignore[no-any-return]
     parameters = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
