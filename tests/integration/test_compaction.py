@@ -106,6 +106,23 @@ def test_in_format_version_3_rows_keep_their_ids_and_when_they_last_changed(lake
     assert len({row["_row_id"] for row in after}) == len(after) == 210
 
 
+def test_many_tiny_files_are_read_by_several_tasks_into_one_sorted_file_with_the_rows_ids(
+    lake: Lake, spark: SparkSession
+) -> None:
+    lake.create_table(NAME, {"id": "long"}, sort_by=["id"], format_version=3)
+    lake.append(NAME, spark.range(0, 1_200, 1, 120))
+    lake.flush(NAME)
+    query = f"SELECT id, _row_id FROM {NAME} ORDER BY id"
+    before = spark.sql(query).collect()
+    result = lake.compact(NAME, spark)
+    assert (result.files_before, result.files_after) == (120, 1)
+    (file,) = lake.files(NAME)
+    ids = pq.read_table(file.file_path.removeprefix("file://"), partitioning=None)["id"].to_pylist()
+    assert ids == list(range(1_200))
+    assert spark.sql(query).collect() == before
+    assert_nothing_left_over(lake, NAME)
+
+
 def test_files_of_earlier_schemas_are_merged_by_field_id(lake: Lake, spark: SparkSession) -> None:
     lake.create_table(NAME, {"id": "int", "old": "string", "gone": "long"})
     lake.append(NAME, pa.table({"id": pa.array([1, 2], pa.int32()), "old": ["a", "b"], "gone": [7, 8]}))
