@@ -19,7 +19,7 @@ class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True):
     status: str  # active, degraded (it is tried again, or refreshes), error (its circuit is open)
     subscriptions: list[str]
     queue_length: int  # events that wait in memory
-    lag_events: int  # numbers of the feed between the last one read and the first that is not done
+    lag_events: int  # events that wait in memory; those that a full queue leaves in the feed are not counted
     lag_seconds: float  # age of the oldest waiting event
     delivered: int  # since the start, as are the next ones
     retried: int
