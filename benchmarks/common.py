@@ -139,10 +139,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
 
 
-def waits(report: Report, name: str, times: Sequence[float]) -> None:
-    """The median, the 99th percentile and the longest, in ms."""
+def waits(report: Report, name: str, times: Sequence[float], note: str = "") -> None:
+    """The median, the 99th percentile (with a note) and the longest, in ms."""
     for label, value in (("p50", median(times)), ("p99", percentile(times, 99)), ("longest", max(times))):
-        report.add(f"{name}, {label}", value * 1e3, "ms")
+        report.add(f"{name}, {label}", value * 1e3, "ms", note if label == "p99" else "")
 
 
 def forkserver() -> ForkServerContext:

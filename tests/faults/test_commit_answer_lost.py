@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
 from lakeward.errors import RegistryUnavailable
-from lakeward.registry import settling
+from lakeward.registry import intents, registration, settling
+from lakeward.store import dialect
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
 from tests.support.lakes import make_table as make_lake_table
 from tests.support.proxy import Cut, Proxy
-from tests.support.registries import assert_exact, rows_of
+from tests.support.registries import assert_exact, data_file, open_at, rows_of
 
 NAME = "sales.orders"
 BOTH = pytest.mark.parametrize("cut", ["before", "after"])
@@ -194,3 +196,28 @@ def test_an_append_to_the_log_with_a_lost_answer_is_there_once(
     assert rows_of(lake.registry, "pending_writes") == []
     if producer is not None:
         assert lake.log.append("log", ["x"], producer=producer).segments == result.segments
+
+
+@BOTH
+def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members(
+    lake: Lake, proxy: Proxy, pg_url: str, tmp_path: Path, cut: Cut
+) -> None:
+    table = lake.table(NAME)
+    made = [intents.open_intent(lake.registry, table) for _ in range(6)]
+    files = [data_file(intent.prefix, [number]) for number, intent in enumerate(made)]
+    with open_at(pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
+        with other.database.transaction() as connection:  # not by way of the proxy
+            dialect.lock_tables(connection, [table.table_id])
+            futures = [
+                pool.submit(registration.register, lake.registry, table, intent, [file])
+                for intent, file in zip(made, files, strict=True)
+            ]
+            while lake.registry.front.status().waiting < len(made):
+                assert not any(future.done() for future in futures)
+                time.sleep(0.005)
+            proxy.cut(cut)
+        assert [future.result().files for future in futures] == [[file.path] for file in files]
+    assert proxy.made == 1
+    assert {file.file_path for file in lake.files(NAME)} == {file.path for file in files}
+    assert rows_of(lake.registry, "pending_writes") == []
+    assert_exact(lake.registry, table)

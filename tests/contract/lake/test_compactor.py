@@ -185,7 +185,7 @@ def test_committed_files_of_a_held_table_are_left_until_it_is_let_go(lake: Lake)
     with lake.hold(NAME):
         assert working.run_once().conflicts == 1
         table, intent, made = rewritten(lake, NAME, lake.files(NAME))
-        with pytest.raises(compaction.Conflict):
+        with pytest.raises(swaps.Conflict):
             swaps.swap(lake.registry, table, intent, lake.files(NAME), made)
     assert working.metrics().waiting == 1
     swapped(lake, NAME)

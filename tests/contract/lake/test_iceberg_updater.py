@@ -13,7 +13,7 @@ import lakeward
 from lakeward import Lake
 from lakeward.astha import Astha
 from lakeward.astha.watcher import decode
-from lakeward.components import iceberg_updater, manifest_merging
+from lakeward.components import flushing, iceberg_updater, manifest_merging
 from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterConfig
 from lakeward.errors import StorageError
 from lakeward.registry import evolution, feed
@@ -199,7 +199,7 @@ def test_a_table_that_cannot_be_written_fails_its_event_and_keeps_no_other_from_
     updater, events = IcebergUpdater(lake), Feed(lake)
     bad = make_table(lake, NAME)
     make_table(lake, "sales.others")
-    real = iceberg_updater.flush
+    real = flushing.flush
 
     def failing(registry: lakeward.registry.Registry, table_id: int, *, files: bool) -> object:
         if table_id == bad.table_id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,44 @@ def test_superseded_manifests_wait_in_quarantine_until_no_retained_snapshot_list
         kept = {path for path in objects(lake, table) if "-m" in path and "/metadata/" in path}
         assert len(kept) == 4, "the merged one and those of three flushes; the three that were merged are gone"
         assert_nothing_left_over(lake, NAME)
+
+
+def test_a_table_goes_back_before_a_merge_and_on_from_there(registry_url: str, tmp_path: Path) -> None:
+    with open_lake(registry_url, tmp_path, keep_snapshots=4) as lake:
+        table = make(lake)
+        for n in range(3):
+            append(lake, n)
+        past = lake.snapshots(NAME)[-1].snapshot_id
+        lake.merge_manifests(NAME)
+        append(lake, 3)
+        lake.rollback(NAME, past)
+        assert ids(lake) == [0, 1, 2]
+        lake.clean()
+        append(lake, 4)
+        assert ids(lake) == [0, 1, 2, 4]
+        assert lake.merge_manifests(NAME).replaced == 4
+        for n in range(5, 10):  # all that is before the second merge leaves the metadata
+            append(lake, n)
+        lake.clean()
+        assert ids(lake) == [0, 1, 2, *range(4, 10)]
+        assert_nothing_left_over(lake, NAME)
+        kept = {path for path in objects(lake, table) if "-m" in path and "/metadata/" in path}
+        assert len(kept) == manifests(lake)
+
+
+def test_a_tag_keeps_the_manifests_that_were_merged(lake: Lake) -> None:
+    table = make(lake)
+    for n in range(3):
+        append(lake, n)
+    tagged = lake.snapshots(NAME)[-1].snapshot_id
+    lake.create_tag(NAME, "before", tagged)
+    lake.merge_manifests(NAME)
+    append(lake, 3)
+    lake.expire_snapshots(NAME, older_than=timedelta(0))
+    lake.clean()
+    assert ids(lake) == [0, 1, 2, 3]
+    assert sorted(read(lake).scan(snapshot_id=tagged).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    assert table.table_id == lake.table(NAME).table_id
 
 
 def test_commits_that_come_between_do_not_cost_the_merged_manifests(lake: Lake) -> None:

@@ -188,7 +188,8 @@ def test_counts_by_events_equal_a_fresh_start(lake: Lake) -> None:
 
 def test_counts_are_right_again_after_removals_while_it_runs(lake: Lake, started: Callable[..., Snapshotter]) -> None:
     make_table(lake, NAME, properties={FILES: "1000"}, partition_by=["name"])
-    first = [lake.append(NAME, ROWS), lake.flush(NAME)][1].snapshot_id
+    lake.append(NAME, ROWS)
+    first = lake.flush(NAME).snapshot_id
     assert first is not None
     snapshotter = started(lake)
     feed = Feed(lake, snapshotter)
