@@ -9,7 +9,7 @@ from lakeward.components import recovery
 from lakeward.errors import LakewardError, StorageError
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
-from lakeward.registry import Registry, retirement
+from lakeward.registry import Registry, feed, retirement
 from lakeward.store import dialect, footers, intents, retired, tables, topics
 
 log = structlog.get_logger()
@@ -24,6 +24,7 @@ class CleanResult(msgspec.Struct, frozen=True):
     temporary: int = 0  # objects of writes that were given up
     tables: int = 0  # dropped ones that are gone for good
     topics: int = 0  # the same of deleted topics
+    changes: int = 0  # rows of the feed that nobody waits for
     failed: list[str] = []  # locations that could not be deleted; the next clean-up tries again
 
 
@@ -51,6 +52,7 @@ def clean(registry: Registry) -> CleanResult:
         temporary=swept.objects,
         tables=sum(isinstance(each, Table) for each in gone),
         topics=sum(isinstance(each, Topic) for each in gone),
+        changes=feed.trim(registry),
         failed=failed,
     )
 

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from lakeward import toolchain
 from lakeward.astha import watcher
+from lakeward.components import cleaner
 from lakeward.errors import LeaseLost
 from lakeward.model import events
 from lakeward.registry import Registry, feed, leases
@@ -25,7 +26,7 @@ from lakeward.store.database import Database
 from tests.contract.store import rows
 from tests.support import postgres
 from tests.support.asthas import flood, key_of, make_tables, registry_rows, touch
-from tests.support.registries import changes, open_at
+from tests.support.registries import changes, make_table, open_at, rows_of
 
 TIME = rows.TIME
 
@@ -317,6 +318,16 @@ def test_where_nobody_subscribes_the_feed_is_trimmed_by_age(registry: Registry) 
     assert feed.trim(registry, keep_seconds=3600) == 3
     assert len(changes(registry)) == 3
     assert feed.trim(registry) == 0
+
+
+def test_a_clean_up_trims_the_feed_where_no_astha_runs(registry_url: str, tmp_path: Path) -> None:
+    with open_at(registry_url, tmp_path, feed_keep_seconds=0) as opened:
+        make_table(opened)
+        written = len(rows_of(opened, "registry_changes"))
+        assert written > 0
+        assert cleaner.clean(opened).changes == written
+        assert rows_of(opened, "registry_changes") == []
+        assert cleaner.clean(opened).changes == 0
 
 
 def test_more_than_one_transactions_worth_is_trimmed(registry: Registry, reader: Reader, lease: Lease) -> None:
