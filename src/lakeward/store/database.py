@@ -23,9 +23,6 @@ from lakeward.store import dialect
 from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
 from lakeward.store.lookups import Lookups
 
-# SQLite: pages of the log, 12 MB, after which a commit copies them into the file. Three times SQLite's own number: a page
-# that many commits have changed is copied once.
-CHECKPOINT_PAGES = 3_000
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 IDLE_IN_TRANSACTION_S = 60
 METADATA_SCHEMA = "lakeward"
@@ -233,7 +230,6 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         _use_wal(connection)  # before all that looks into a new file
         for pragma in (
             "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
-            f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
             "foreign_keys = ON",
             "recursive_triggers = ON",  # or REPLACE would delete without a trigger
             "cache_size = -16384",  # 16 MiB
