@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -78,7 +79,7 @@ def test_an_append_is_one_transaction_in_the_feed(lake: Lake) -> None:
     start = last_sequence(lake.registry)
     result = lake.append(NAME, ROWS)
     found = changes(lake.registry, start)
-    assert [c["table_name"] for c in found] == ["table_files"] * 3 + ["table_stats"] * 3 + ["tables"]
+    assert Counter(c["table_name"] for c in found) == {"table_files": 3, "table_stats": 3, "tables": 1}
     assert len({c["changed_at"] for c in found}) >= 1
     assert {c["data"]["file_path"] for c in found if c["table_name"] == "table_files"} == set(result.files)
     assert (
