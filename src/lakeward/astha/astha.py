@@ -188,7 +188,12 @@ class Astha:
             except Exception as error:
                 failures = 1 if time.monotonic() - began > 60 else failures + 1
                 self.state, self.last_error = "failed", reason(error)
-                log.error("astha_failed", astha=self.config.name, error=self.last_error, exc_info=not _is_known(error))
+                log.error(
+                    "astha_failed",
+                    astha=self.config.name,
+                    error=self.last_error,
+                    exc_info=not isinstance(error, LakewardError),
+                )
                 self._stopping.wait(self.config.retry.delay(failures))
             finally:
                 self._lease, self._good_until = None, 0.0
@@ -324,14 +329,16 @@ class _Saver:
         self._moves, self._saved_at = moves, time.monotonic()
 
 
-def _is_known(error: BaseException) -> bool:
-    return isinstance(error, LakewardError)
-
-
 def load_status(registry: Registry, name: str | None = None) -> list[dict[str, Any]]:
     """What the active Asthas stored last of each component, from any process; `seen_at` says when."""
-    found = []
-    for cursor in feed.load_cursors(registry, name):
-        parked = feed.count_parked(registry, cursor.astha).get(cursor.subscriber, 0)
-        found.append({**cursor.state, "astha": cursor.astha, "seen_at": cursor.seen_at, "parked": parked})
-    return found
+    cursors = feed.load_cursors(registry, name)
+    parked = {astha: feed.count_parked(registry, astha) for astha in {cursor.astha for cursor in cursors}}
+    return [
+        {
+            **cursor.state,
+            "astha": cursor.astha,
+            "seen_at": cursor.seen_at,
+            "parked": parked[cursor.astha].get(cursor.subscriber, 0),
+        }
+        for cursor in cursors
+    ]

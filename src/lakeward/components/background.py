@@ -17,15 +17,20 @@ LEASE_SECONDS = 30.0
 
 
 @contextmanager
-def repeated(registry: Registry, name: str, seconds: float, action: Callable[[Registry], object]) -> Iterator[None]:
-    """While the block runs, do `action` every so many seconds in a thread. What goes wrong is logged, and tried again."""
+def repeated(
+    registry: Registry, name: str, seconds: float, action: Callable[[Registry], object], *, at_once: bool = True
+) -> Iterator[None]:
+    """While the block runs, do `action` every so many seconds in a thread. What goes wrong is logged, and tried again.
+
+    Without `at_once` the first time comes after so many seconds: a program that starts has other things to do.
+    """
     done = threading.Event()
 
     def run() -> None:
-        while True:
+        if at_once:
             _once(registry, name, action)
-            if done.wait(seconds):
-                return
+        while not done.wait(seconds):
+            _once(registry, name, action)
 
     thread = threading.Thread(target=run, name=f"lakeward-{name}", daemon=True)
     thread.start()

@@ -134,13 +134,9 @@ def _covered(first: Pending, now: Pending) -> bool:
 
 def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | None) -> Made:
     """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
-    intent = intents.open_intent(registry, state.table, "flush")
-    try:
+    with intents.declared(registry, state.table, "flush") as intent:
         made = build(registry, state, intent, operation)
         snapshots.commit(registry, state.table, intent, made, trigger)
-    except BaseException:
-        intents.give_up(registry, intent)
-        raise
     for file, reason in made.rejected:
         log.error("file_set_aside", table=str(state.table.identifier), file=file.file_path, reason=reason)
     return made

@@ -96,12 +96,8 @@ def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
         enough = int(document["last-sequence-number"]) + merging.lacking(rows, rule) - 1
         return MergeResult(enough_until=enough, seconds=time.perf_counter() - started)
     with leases.held(registry, f"merge:{table.table_uuid}", seconds=LEASE_SECONDS) as lease:
-        intent = intents.open_intent(registry, table, "flush")
-        try:
+        with intents.declared(registry, table, "flush") as intent:
             result = _merge(registry, table, intent, lease)
-        except BaseException:
-            intents.give_up(registry, intent)
-            raise
         if result.snapshot_id is None:
             intents.give_up(registry, intent)
     return msgspec.structs.replace(result, seconds=time.perf_counter() - started)

@@ -77,17 +77,13 @@ def _try(registry: Registry, state: Pending, edit: Edit) -> bool:
     wanted = edit(state.table, document, state.now)
     if wanted is None:
         return False
-    intent = intents.open_intent(registry, state.table, "flush")
-    try:
+    with intents.declared(registry, state.table, "flush") as intent:
         now_ms = int(state.now.timestamp() * 1000)
         document = {**wanted.document, "last-updated-ms": max(now_ms, wanted.document["last-updated-ms"])}
         made = flushing.write_metadata(
             registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left
         )
         snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also)
-    except BaseException:
-        intents.give_up(registry, intent)
-        raise
     return True
 
 

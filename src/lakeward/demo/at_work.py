@@ -30,15 +30,15 @@ COLUMN = "checked_by"
 Step = Callable[[str, int, int], None]
 
 
-def run(lake: Lake, spark: SparkSession, name: str, flights: pa.Table, step: Step) -> AtWork:
-    """Append January day by day to a new table, change it, and wait for what the components do about it.
+def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) -> AtWork:
+    """Append January of the table of flights day by day to a new one, change it, and wait for what the components do.
 
     Raises:
         CheckFailed: a component did not do its part in time, or rows are not what they were.
     """
     properties = {"lakeward.snapshot.every-files": str(SNAPSHOT_FILES), ENABLED_PROPERTY: "false"}
     lake.create_table(name, dict(FLIGHTS.columns), properties=properties)
-    january = flights.filter(pc.equal(flights["month"], 1))
+    january = lake.scan(flights, filter="month = 1").read_all()
     days = sorted(set(january["day"].to_pylist()))
     compactor = Compactor(lake, CompactorConfig(interval_seconds=0.5, spark=lambda: spark))
     with fleet.running(lake, others={"compactor": compactor}) as running:

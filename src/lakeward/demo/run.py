@@ -119,7 +119,7 @@ def _run(
         answer = [row.asDict() for row in spark.sql(QUERY).collect()]
     after = {table.name: _registered(lake, table) for table in TABLES}
     with clock.part("at_work"):
-        worked = at_work.run(lake, spark, f"{NAMESPACE}.{NAME_AT_WORK}", read_table(data, FLIGHTS), step)
+        worked = at_work.run(lake, spark, f"{NAMESPACE}.{NAME_AT_WORK}", _name(FLIGHTS), step)
     report = DemoReport(
         folder=str(folder),
         tables={table.name: _table_report(lake, table, before[table.name], after[table.name]) for table in TABLES},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 
 import sqlalchemy as sa
@@ -76,18 +75,5 @@ def start_background(
 
     stack.enter_context(repeated(registry, "metadata-recovery", RECOVERY_SECONDS, recover))
     if enable_cleanup:
-        stack.enter_context(repeated(registry, "metadata-cleanup", CLEANUP_SECONDS, _not_at_once(clean)))
-
-
-def _not_at_once(action: Callable[[Registry], None]) -> Callable[[Registry], None]:
-    """Without its first time: a program that starts has other things to do, and short ones never need it."""
-    first = True
-
-    def later(registry: Registry) -> None:
-        nonlocal first
-        if first:
-            first = False
-        else:
-            action(registry)
-
-    return later
+        # Short programs never need it.
+        stack.enter_context(repeated(registry, "metadata-cleanup", CLEANUP_SECONDS, clean, at_once=False))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -91,6 +93,20 @@ def give_up(registry: Registry, intent: Intent, *, sweep_again: bool = False) ->
         abort(registry, intent, sweep_again=sweep_again)
     except LakewardError as error:
         log.warning("abort_left_to_recovery", intent=intent.intent_id, error=str(error), code=error.code)
+
+
+@contextmanager
+def declared(registry: Registry, whose: Table | Topic, kind: str = "write") -> Iterator[Intent]:
+    """An intent for a block that commits it. If anything goes wrong in the block, the write is given up.
+
+    Not for a block whose error may leave it unknown whether it was committed (settling.py). Raises as `open_intent`.
+    """
+    intent = open_intent(registry, whose, kind)
+    try:
+        yield intent
+    except BaseException:
+        give_up(registry, intent)
+        raise
 
 
 def is_open(connection: sa.Connection, intent: Intent) -> bool:
