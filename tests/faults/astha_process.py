@@ -20,8 +20,9 @@ from lakeward.astha import Astha, Event
 from lakeward.astha import astha as astha_module
 from lakeward.errors import LeaseLost
 from lakeward.registry import Registry
-from tests.support.asthas import Mirror, quick, until
+from tests.support.asthas import Mirror, quick
 from tests.support.registries import open_at
+from tests.support.waiting import until
 
 LEASE_SECONDS = 2.0
 KILLED_AT = 25  # the event at which one that is to be killed dies

@@ -21,8 +21,9 @@ from lakeward.astha import Astha
 from lakeward.errors import LakewardError
 from lakeward.registry import Registry, feed, leases
 from tests.support import postgres
-from tests.support.asthas import Mirror, component, make_tables, quick, touch, until
+from tests.support.asthas import Mirror, component, make_tables, quick, touch
 from tests.support.registries import changes, open_at
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 

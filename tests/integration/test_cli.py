@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 
 from lakeward.components.fleet import COMPONENTS
 from tests.support.shell import Shell
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -223,21 +223,14 @@ def test_serve_runs_the_components_and_another_command_sees_what_they_do(orders:
     orders.run("alter", "set", "shop.orders", "lakeward.snapshot.every-files=3")
     with served(orders):
         orders.run("append", "shop.orders", orders.parquet("c.parquet", 4))  # the third file that waits
-        wait_for(lambda: orders.json("snapshots", "list", "shop.orders")["total"] == 1)
-        wait_for(lambda: {row["status"] for row in orders.json("astha", "status")["components"]} == {"active"})
+        until(lambda: orders.json("snapshots", "list", "shop.orders")["total"] == 1, seconds=60)
+        until(lambda: {row["status"] for row in orders.json("astha", "status")["components"]} == {"active"}, seconds=60)
         shown = {row["name"]: row for row in orders.json("astha", "status")["components"]}
     assert set(shown) == set(COMPONENTS)
     assert shown["snapshotter"]["delivered"] >= 1 and shown["snapshotter"]["parked"] == 0
     assert "snapshotter" in orders.run("astha", "status")
     error = orders.json("serve", "--without", "nobody", exit_code=1)["error"]
     assert error["code"] == "invalid_input" and "nobody" in error["message"]
-
-
-def wait_for(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not so within {seconds} s"
-        time.sleep(0.1)
 
 
 @pytest.mark.slow

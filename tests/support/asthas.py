@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,8 +14,7 @@ from lakeward.model.events import WATCHED
 from lakeward.registry import Registry
 from lakeward.store import dialect, schema
 from tests.contract.store import rows
-
-SECONDS = 30.0  # how long a condition is waited for, far more than it takes
+from tests.support.waiting import until
 
 Key = tuple[str, tuple[Any, ...]]
 
@@ -31,15 +29,6 @@ def quick(**changes: Any) -> AsthaConfig:
         "retry": RetryConfig(max_retries=3, initial_delay=0.01, max_delay=0.02, jitter=0.0),
     }
     return AsthaConfig(**{**defaults, **changes})
-
-
-def until(condition: Callable[[], object], what: object = None, seconds: float = SECONDS) -> None:
-    """Wait until `condition` is true; `what` (a function, or a value) is shown if it never is."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never came true: {what() if callable(what) else what}")
-        time.sleep(0.002)
 
 
 class Recorder:

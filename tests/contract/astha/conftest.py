@@ -11,7 +11,8 @@ import pytest
 from lakeward.astha import Astha
 from lakeward.registry import Registry
 from tests.support import registries
-from tests.support.asthas import Recorder, component, quick, until
+from tests.support.asthas import Recorder, component, quick
+from tests.support.waiting import until
 
 
 class Start(Protocol):

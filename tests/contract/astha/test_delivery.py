@@ -13,8 +13,9 @@ from lakeward.astha import Astha, Event
 from lakeward.registry import Registry, feed
 from lakeward.store.database import Database
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, flood, make_tables, touch, until
+from tests.support.asthas import Mirror, Recorder, component, flood, make_tables, touch
 from tests.support.registries import changes
+from tests.support.waiting import until
 
 
 def numbers(registry: Registry, table_id: int, *tables: str) -> list[int]:
@@ -201,6 +202,7 @@ def _cursor_is_stored(registry: Registry) -> bool:
 
 @pytest.fixture
 def configured() -> Iterator[None]:
+    structlog.reset_defaults()  # a test before may have run a command, which configures its own
     structlog.configure()
     yield
     structlog.reset_defaults()

@@ -14,8 +14,9 @@ from lakeward.astha import Astha, Event, RetryConfig
 from lakeward.errors import ParkedEventNotFound
 from lakeward.registry import Registry, feed
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch, until
+from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
 from tests.support.registries import changes
+from tests.support.waiting import until
 
 
 class Failing:

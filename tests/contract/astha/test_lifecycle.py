@@ -13,8 +13,9 @@ from lakeward.astha.watcher import Watcher
 from lakeward.errors import DatabaseError, LeaseLost, RegistryUnavailable
 from lakeward.registry import Registry, feed, leases
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch, until
+from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
 from tests.support.registries import changes, rows_of
+from tests.support.waiting import until
 
 
 def cursor(registry: Registry, name: str = "compactor") -> feed.Position | None:

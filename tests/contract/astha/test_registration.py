@@ -11,7 +11,8 @@ from lakeward.astha import TABLE_FILES, TABLES, Astha, AsthaConfig, WatchedTable
 from lakeward.errors import SubscriberRefused
 from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Recorder, component, make_tables, quick, touch, until
+from tests.support.asthas import Recorder, component, make_tables, quick, touch
+from tests.support.waiting import until
 
 
 class Other(Recorder):

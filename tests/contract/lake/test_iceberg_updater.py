@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterCo
 from lakeward.errors import StorageError
 from lakeward.registry import evolution, feed
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 FEW = {"commit.manifest.min-count-to-merge": "3"}
@@ -249,13 +249,6 @@ def test_merges_can_be_left_to_others(lake: Lake) -> None:
     assert updater.merge_waiting() == 0
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_under_astha_it_keeps_up_with_a_table_that_is_written(registry_url: str, tmp_path: Path) -> None:
     with open_lake(registry_url, tmp_path, durable=False) as lake:
         updater, astha = IcebergUpdater(lake), Astha(lake)
@@ -264,11 +257,11 @@ def test_under_astha_it_keeps_up_with_a_table_that_is_written(registry_url: str,
         try:
             with astha:
                 make_table(lake, NAME, properties=FEW)
-                until(lambda: lake.table(NAME).metadata_location is not None)
+                until(lambda: lake.table(NAME).metadata_location is not None, seconds=60)
                 commits(lake, 9)
                 lake.add_column(NAME, "extra", "string")
-                until(lambda: "extra" in shown(lake).schema().column_names)
-                until(lambda: manifests(lake) < 5)
+                until(lambda: "extra" in shown(lake).schema().column_names, seconds=60)
+                until(lambda: manifests(lake) < 5, seconds=60)
                 assert updater.on_health()
                 status = {each.name: each for each in astha.status().components}["iceberg_updater"]
                 assert (status.parked, status.breaker) == (0, "closed")

@@ -16,9 +16,9 @@ from lakeward.components import MetadataOrchestrator, MetadataOrchestratorConfig
 from lakeward.errors import DatabaseError, InvalidSetting
 from lakeward.model.events import WATCHED, Event
 from lakeward.store import dialect
-from tests.contract.registry.test_write_front import wait_until
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -99,7 +99,7 @@ def test_it_is_unwell_while_a_registration_waits_for_long_and_well_again_after_i
         with lake.registry.database.transaction() as connection:
             dialect.lock_tables(connection, [table.table_id])
             waiting = pool.submit(lake.append, NAME, ROWS)
-            wait_until(lambda: not orchestrator.on_health())
+            until(lambda: not orchestrator.on_health())
         assert waiting.result().rows == len(ROWS)
     assert orchestrator.on_health()
     assert_exact(lake.registry, table)
@@ -131,4 +131,4 @@ def test_astha_runs_it(lake: Lake, others: Lake) -> None:
     orchestrator.register_with_astha(astha)
     with astha:
         others.drop_table(NAME)
-        wait_until(lambda: table.table_id not in lake.registry.front.tables())
+        until(lambda: table.table_id not in lake.registry.front.tables())

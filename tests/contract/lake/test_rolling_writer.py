@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +12,7 @@ from lakeward.errors import FileRefused, InvalidInput, StorageError, TableNotFou
 from lakeward.lake import RollingWriter
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, rows_of
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -23,13 +22,6 @@ def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
     with open_lake(made_url, tmp_path, durable=False) as opened:
         make_table(opened, NAME)
         yield opened
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.02)
 
 
 def test_rows_are_registered_at_the_limit_of_rows_and_the_rest_at_the_end(lake: Lake) -> None:
@@ -57,8 +49,8 @@ def test_rows_are_registered_at_the_limit_of_bytes(lake: Lake) -> None:
 def test_rows_are_registered_when_their_time_is_over_though_nobody_writes(lake: Lake) -> None:
     with lake.writer(NAME, rotate_seconds=0.1) as writer:
         writer.write(ROWS)
-        wait_until(lambda: lake.table(NAME).row_count == len(ROWS))
-        wait_until(lambda: writer.committed_rows == len(ROWS))
+        until(lambda: lake.table(NAME).row_count == len(ROWS))
+        until(lambda: writer.committed_rows == len(ROWS))
         assert writer.uncommitted_rows == 0
 
 
@@ -160,7 +152,7 @@ def test_a_failed_rotation_by_time_is_told_at_the_next_call(lake: Lake) -> None:
     writer = lake.writer(NAME, rotate_seconds=0.1)
     writer.write(ROWS)
     lake.drop_table(NAME)
-    wait_until(lambda: writer._failure is not None)
+    until(lambda: writer._failure is not None)
     with pytest.raises(TableNotFound):
         writer.write(ROWS)
     writer.close()

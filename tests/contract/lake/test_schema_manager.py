@@ -6,7 +6,6 @@ import contextlib
 import copy
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +33,7 @@ from lakeward.store.database import Database
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.proxy import Proxy
 from tests.support.registries import changes, last_sequence
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -93,13 +93,6 @@ def by_hand(lake: Lake, *statements: str) -> None:
                 connection.exec_driver_sql(statement)
     finally:
         database.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def columns(manager: SchemaManager, version: int | None = None) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from lakeward.model.events import WATCHED, Event
 from lakeward.model.snapshot_rules import SnapshotRules
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import changes, last_sequence
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 FILES = "lakeward.snapshot.every-files"
@@ -65,13 +65,6 @@ class Feed:
             event = Event(row["table_name"], row["operation"], data, row["changed_at"], row["table_id"], self._seen)
             self._snapshotter.on_event(event)
             self._snapshotter.on_event(event)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def fresh(lake: Lake, **config: Any) -> dict[int, Counts]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from lakeward.store import schema, sizes, upkeep_postgresql
 from tests.support.made import MadeRegistries
 from tests.support.postgres import PostgresServer
 from tests.support.registries import assert_exact, make_table, open_at, register, rows_of
+from tests.support.waiting import until
 
 MANY = 1_500  # files: more than upkeep's least for statistics
 
@@ -43,13 +43,6 @@ def trim(registry: Registry) -> None:
 
 def log_size(registry: Registry) -> int:
     return Path(f"{registry.database.url.database}-wal").stat().st_size
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 # Sizes ----------------------------------------------------------------------------------------------------------------
@@ -150,9 +143,9 @@ def test_what_autovacuum_has_left_alone_is_vacuumed(
             connection.execute(sa.text("ALTER TABLE registry_changes SET (autovacuum_enabled = off)"))
         fill(registry)
         trim(registry)
-        wait_for(lambda: "registry_changes" in {each.table for each in behind(registry) if each.dead})
+        until(lambda: "registry_changes" in {each.table for each in behind(registry) if each.dead})
         assert upkeep.look_after(registry).vacuumed >= 1
-        wait_for(lambda: "registry_changes" not in {each.table for each in behind(registry)})
+        until(lambda: "registry_changes" not in {each.table for each in behind(registry)})
 
 
 def behind(registry: Registry) -> list[upkeep_postgresql.Behind]:
@@ -257,7 +250,7 @@ def test_writers_go_on_during_upkeep_and_none_of_their_writes_fails(
     fill(registry)
     trim(registry)
     with writing(registry) as written:
-        wait_for(lambda: len(written) > 10)
+        until(lambda: len(written) > 10)
         before = len(written)
         upkeep.look_after(registry)
         if registry.database.is_sqlite:
@@ -267,10 +260,10 @@ def test_writers_go_on_during_upkeep_and_none_of_their_writes_fails(
         upkeep.vacuum(registry)
         upkeep.vacuum(registry, full=True)
         before = len(written)
-        wait_for(lambda: len(written) > before + 10)
+        until(lambda: len(written) > before + 10)
 
 
 def test_a_server_looks_after_its_registry_from_the_start(registry: Registry) -> None:
     expected = {"background:upkeep"} | ({"background:checkpoint"} if registry.database.is_sqlite else set())
     with upkeep.running(registry):
-        wait_for(lambda: {row["name"] for row in rows_of(registry, "leases")} == expected)
+        until(lambda: {row["name"] for row in rows_of(registry, "leases")} == expected)

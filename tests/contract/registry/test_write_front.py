@@ -24,6 +24,7 @@ from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from lakeward.store import tables as table_store
 from tests.support.registries import assert_exact, data_file, make_table, open_at, open_intents, register, rows_of
+from tests.support.waiting import until
 
 Work = Callable[[sa.Connection, datetime], Any]
 
@@ -42,15 +43,8 @@ def held(registry: Registry, *held_tables: Table) -> Iterator[None]:
         yield
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.001)
-
-
 def wait_for(registry: Registry, waiting: int) -> None:
-    wait_until(lambda: registry.front.status().waiting == waiting)
+    until(lambda: registry.front.status().waiting == waiting)
 
 
 def at_once(registry: Registry, table: Table, *works: Callable[[], Any]) -> list[Future[Any]]:

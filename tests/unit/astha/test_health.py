@@ -4,7 +4,7 @@ import threading
 
 from lakeward.astha.breaker import Breaker
 from lakeward.astha.health import HealthChecker, Probe
-from tests.support.asthas import until
+from tests.support.waiting import until
 
 
 def test_a_checker_starts_healthy_and_counts_failures_in_a_row() -> None:

@@ -1,0 +1,17 @@
+"""Waiting for what happens in other threads and processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SECONDS = 30.0  # how long a condition is waited for, far more than it takes
+
+
+def until(condition: Callable[[], object], what: object = None, seconds: float = SECONDS) -> None:
+    """Wait until `condition` is true; `what` (a function, or a value) is shown if it never is."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"never came true: {what() if callable(what) else what}")
+        time.sleep(0.002)
