@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import DataLoss, FileRefused
+from lakeward.pipeline.file_constants import with_file_constants
 from lakeward.storage.locations import local_path
 from tests.support.lakes import open_lake
 
@@ -212,3 +217,33 @@ def test_a_stream_below_the_log_fails_or_skips_as_it_is_told(
     with pytest.raises(PySparkException, match="is missing"):
         batch.load().count()
     assert batch.option("failOnDataLoss", "false").load().count() == 10
+
+
+def test_segments_whose_names_have_one_checksum_keep_their_own_offsets(
+    lake: lakeward.Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake.log.append("orders", ["first", "second"], partition=0)
+    store = MetadataStore(lake)
+    (written,) = store.get_segments("orders", 0)
+    folder, seen = tmp_path / "outside", dict[int, str]()
+    folder.mkdir()
+    for number in itertools.count():
+        name = f"file://{folder}/{number}.parquet"
+        as_spark_names_it = name.replace("file:///", "file:/")
+        if (other := seen.setdefault(zlib.crc32(as_spark_names_it.encode()), name)) != name:
+            break
+    for place, location in enumerate((other, name), 1):
+        shutil.copy(local_path(written.location), local_path(location))
+        store.add_segment(
+            msgspec.structs.replace(written, partition_id=place, base_offset=0, end_offset=1, location=location)
+        )
+    assert rows(lake.log.read(spark, "orders")) == [
+        (partition, offset, None, value) for partition in range(3) for offset, value in enumerate(("first", "second"))
+    ]
+
+
+def test_a_file_of_which_nothing_is_known_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "files"))
+    frame = with_file_constants(spark.read.parquet(str(tmp_path / "files")), {"file:/another": {"base": 7}})
+    with pytest.raises(PySparkException, match=r"nothing is known of the file .*files/part-"):
+        frame.collect()

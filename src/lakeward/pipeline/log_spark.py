@@ -9,15 +9,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.model.topics import Topic
+from lakeward.pipeline.file_constants import ROW, told_apart, with_file_constants
 from lakeward.pipeline.log_read import COLUMNS, PARTITION, Slice
 from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
 from lakeward.pipeline.partitioner import partitions_of
@@ -196,25 +197,39 @@ def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
 # Reading ------------------------------------------------------------------------------------------------------------------
 def read_dataframe(spark: SparkSession, topic: Topic, slices: Sequence[Slice]) -> DataFrame:
     """The records of slices: topic, partition, offset, timestamp, key, value, headers."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import DataFrame
 
     if not slices:
         return spark.createDataFrame([], _result_schema(topic)).select(*COLUMNS)
-    schema = spark_schema(topic)
-    paths = [slice_.segment.location for slice_ in slices]
     # Without partitions taken from folders' names.
-    files = spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+    reader = spark.read.schema(spark_schema(topic)).option("recursiveFileLookup", "true")
+    paths = [slice_.segment.location for slice_ in slices]
+    files = reader.parquet(*paths)
     names = _as_spark_names(paths, files.inputFiles())
     _check_spelling(files, set(names.values()))
-    # By a hash of the file's name: to look for the name itself costs twice as much for each record.
-    places = _places(spark, slices, names).withColumn("path", F.xxhash64("path"))
-    offset = F.col("base") + F.col("_metadata.row_index")
-    joined = files.join(F.broadcast(places), F.xxhash64("_metadata.file_path") == F.col("path"))
-    if any(s.first > s.segment.base_offset or s.end <= s.segment.end_offset for s in slices):
-        joined = joined.where((offset >= F.col("first")) & (offset < F.col("end")))
-    return joined.select(
+    by_name = {names[slice_.segment.location]: slice_ for slice_ in slices}
+    groups = told_apart(by_name)
+    if len(groups) == 1:
+        return _records(topic, files, by_name)
+    parts = [{name: by_name[name] for name in group} for group in groups]
+    frames = [_records(topic, reader.parquet(*(s.segment.location for s in part.values())), part) for part in parts]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _records(topic: Topic, files: DataFrame, slices: Mapping[str, Slice]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    constants = {
+        name: {"part": s.segment.partition_id, "base": s.segment.base_offset, "first": s.first, "end": s.end}
+        for name, s in slices.items()
+    }
+    placed = with_file_constants(files, constants)
+    offset = F.col("base") + F.col(ROW)
+    if any(s.first > s.segment.base_offset or s.end <= s.segment.end_offset for s in slices.values()):
+        placed = placed.where((offset >= F.col("first")) & (offset < F.col("end")))
+    return placed.select(
         F.lit(topic.name).alias("topic"),
-        F.col("part").alias(PARTITION),
+        F.col("part").cast("int").alias(PARTITION),
         offset.alias("offset"),
         TIMESTAMP,
         KEY,
@@ -243,25 +258,6 @@ _spelled: set[str] = set()
 def _result_schema(topic: Topic) -> str:
     types = {field.name: field.dataType.simpleString() for field in spark_schema(topic)}
     return f"topic string, {PARTITION} int, offset bigint, " + ", ".join(f"{n} {t}" for n, t in types.items())
-
-
-def _places(spark: SparkSession, slices: Sequence[Slice], names: Mapping[str, str]) -> DataFrame:
-    """A small table of where each file's records belong, made by Spark's JVM from a literal."""
-    from pyspark.sql import functions as F
-
-    rows = [
-        {
-            "path": names[slice_.segment.location],
-            "part": slice_.segment.partition_id,
-            "base": slice_.segment.base_offset,
-            "first": slice_.first,
-            "end": slice_.end,
-        }
-        for slice_ in slices
-    ]
-    kind = "array<struct<path:string,part:int,base:bigint,first:bigint,end:bigint>>"
-    literal = F.from_json(F.lit(msgspec.json.encode(rows).decode()), kind)
-    return spark.range(1).select(F.inline(literal))
 
 
 def _as_spark_names(locations: Sequence[str], named: Sequence[str]) -> dict[str, str]:
