@@ -176,7 +176,8 @@ def _refuse_hidden_tables(database: Database, connection: sa.Connection) -> None
     inspector = sa.inspect(connection)
     if inspector.default_schema_name == database.metadata_schema:
         return
-    hiding = sorted(set(inspector.get_table_names()) & schema.OPERATIONS)
+    # With the schema's name: without it these are all tables of the search path.
+    hiding = sorted(set(inspector.get_table_names(inspector.default_schema_name)) & schema.OPERATIONS)
     if hiding:
         raise DatabaseError(
             f"{_name(database)} holds a table {hiding[0]!r} in the schema {inspector.default_schema_name!r}, which would hide "

@@ -14,7 +14,7 @@ from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics
 from lakeward.store.types import Bytes, Exact, Flag, Int32, Int64, Json, Name, Text, UtcTime
 
-SCHEMA_VERSION = 4  # of the newest migration
+SCHEMA_VERSION = 5  # of the newest migration
 MINIMUM_VERSION = 2  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 metadata = sa.MetaData(
@@ -285,10 +285,9 @@ pending_writes = _table(
     sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
     _one_of("kind", "write", "flush"),
     sa.Index("ix_pending_writes_lease_until", "lease_until"),
-    sa.Index("ix_pending_writes_table_id", "table_id"),
-    sa.Index("ix_pending_writes_topic_id", "topic_id"),
-    sa.Index("ix_pending_writes_owner", "owner"),
 )
+for _owner in (pending_writes.c.table_id, pending_writes.c.topic_id):
+    _partial_index(f"ix_pending_writes_{_owner.name}", _owner, where=_owner.is_not(None))
 _partial_index(
     "ix_pending_writes_sweep_after", pending_writes.c.sweep_after, where=pending_writes.c.sweep_after.is_not(None)
 )
