@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -64,15 +65,17 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
         StorageError: an object cannot be read or written.
     """
     started = time.perf_counter()
-    state = first = snapshots.pending(registry, table_id, with_files=files)
+    first = snapshots.pending(registry, table_id, with_files=files)
     if first.is_empty:
         return _unchanged(first, started)
     deadline = time.monotonic() + registry.settings.hold_timeout_seconds
-    _await_release(registry, table_id, files, deadline)  # before the lock: the wait of many is one wait
+    # Before the lock: the wait of many is one wait.
+    state = _await_release(registry, table_id, files, deadline) if _is_kept(first) else first
     done: list[Made] = []
-    with lock_of(registry, table_id):
+    with _alone(registry, table_id) as at_once:
         for attempt in range(TRIES):
-            state = _await_release(registry, table_id, files, deadline)
+            if attempt or not at_once:  # else it is as fresh as can be, and the commit looks whether it still holds
+                state = _await_release(registry, table_id, files, deadline)
             if state.is_empty or _covered(first, state):
                 return _result(done, started) if done else _unchanged(state, started)
             step, operation = compaction.next_snapshot(state)
@@ -87,6 +90,19 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
     raise MetadataConflict(
         f"{state.table.identifier}: the metadata moved on in each of {TRIES} tries to commit what is pending; try again"
     )
+
+
+@contextmanager
+def _alone(registry: Registry, table_id: int) -> Iterator[bool]:
+    """Hold the table's lock in this process; whether it was free."""
+    lock = lock_of(registry, table_id)
+    at_once = lock.acquire(blocking=False)
+    if not at_once:
+        lock.acquire()
+    try:
+        yield at_once
+    finally:
+        lock.release()
 
 
 def _unchanged(state: Pending, started: float) -> FlushResult:
@@ -111,7 +127,7 @@ def _await_release(registry: Registry, table_id: int, files: bool, deadline: flo
     """What is pending, once nobody holds it: an older view is never served instead."""
     while True:
         state = snapshots.pending(registry, table_id, with_files=files)
-        if not state.is_held or not (state.files or state.removals):
+        if not _is_kept(state):
             return state
         if time.monotonic() >= deadline:
             raise LeaseHeld(
@@ -119,6 +135,10 @@ def _await_release(registry: Registry, table_id: int, files: bool, deadline: flo
                 f"wait of {registry.settings.hold_timeout_seconds} s is over; try again later"
             )
         time.sleep(HOLD_POLL_SECONDS)
+
+
+def _is_kept(state: Pending) -> bool:
+    return state.is_held and bool(state.files or state.removals)
 
 
 def _covered(first: Pending, now: Pending) -> bool:

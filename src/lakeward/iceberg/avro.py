@@ -37,11 +37,16 @@ _BLOCK_SIZE = 1 << 16  # bytes before compression at which a block is closed
 
 
 class Container(msgspec.Struct, frozen=True):
-    """A container file that was read: its metadata, the schema as it was written, and its records by canonical names."""
+    """A container file that was read: its metadata, the schema as it was written, and its records by canonical names.
+
+    `encoded`: each record as it stands in the file; `form`: what the bytes mean. Those of equal forms are read alike.
+    """
 
     metadata: dict[str, bytes]
     schema: Document
     records: list[dict[str, Any]]
+    encoded: list[bytes]
+    form: bytes
 
 
 def read_container(data: bytes, names: Mapping[int, str]) -> Container:
@@ -57,18 +62,23 @@ def read_container(data: bytes, names: Mapping[int, str]) -> Container:
     try:
         metadata: dict[str, bytes] = header["meta"]
         text = metadata["avro.schema"]
-        parsed = _read_schema(text, tuple(names.items()))
+        parsed, form = _read_schema(text, tuple(names.items()))
         codec = metadata.get("avro.codec", b"null").decode()
         records: list[dict[str, Any]] = []
+        encoded: list[bytes] = []
         while at < len(data):
             count, at = _read_long(data, at)
             size, at = _read_long(data, at)
             if data[at + size : at + size + 16] != header["sync"]:
                 raise EOFError("a block does not end where it should")
-            body = io.BytesIO(_decompressed(codec, data[at : at + size]))
-            records.extend(fastavro.schemaless_reader(body, parsed, None) for _ in range(count))  # type: ignore[misc]
+            block = _decompressed(codec, data[at : at + size])
+            body = io.BytesIO(block)
+            for _ in range(count):
+                start = body.tell()
+                records.append(fastavro.schemaless_reader(body, parsed, None))  # type: ignore[arg-type]
+                encoded.append(block[start : body.tell()])
             at += size + 16
-        return Container(metadata, msgspec.json.decode(text), records)
+        return Container(metadata, msgspec.json.decode(text), records, encoded, form)
     except _BROKEN as error:
         raise StorageError(
             f"Avro file of {len(data)} bytes cannot be read: {error!r}; it is damaged or has a codec that is not known"
@@ -94,6 +104,13 @@ def _decompressed(codec: str, data: bytes) -> bytes:
     if codec == "null":
         return data
     raise ValueError(f"codec {codec}")
+
+
+def after_long(data: bytes, at: int) -> int:
+    """Where the next thing starts after a number."""
+    while data[at] > 0x7F:
+        at += 1
+    return at + 1
 
 
 def _read_long(data: bytes, at: int) -> tuple[int, int]:
@@ -141,8 +158,14 @@ def header_schema(data: bytes) -> Document:
 
 
 @lru_cache(maxsize=256)
-def _read_schema(text: bytes, names: tuple[tuple[int, str], ...]) -> Any:
-    return fastavro.parse_schema(canonical(msgspec.json.decode(text), dict(names)))
+def _read_schema(text: bytes, names: tuple[tuple[int, str], ...]) -> tuple[Any, bytes]:
+    schema = canonical(msgspec.json.decode(text), dict(names))
+    return fastavro.parse_schema(schema), form_of(schema)
+
+
+def form_of(schema: Any) -> bytes:
+    """What tells canonical schemas apart."""
+    return msgspec.json.encode(schema, order="sorted")
 
 
 def canonical(schema: Any, names: Mapping[int, str]) -> Any:

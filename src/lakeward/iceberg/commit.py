@@ -263,9 +263,8 @@ def _rewrite(commit: _Commit, row: Record, manifest: Manifest, found: set[int]) 
         is_found = id(entry) in found
         status = DELETED if is_found else EXISTING
         owner = commit.snapshot_id if is_found else entry["snapshot_id"]
-        sequence, file_sequence = entry["sequence_number"], entry["file_sequence_number"]
-        encoded = manifests.encode_entry(made.layout, status, data_file, owner, sequence, file_sequence)
-        made.add(status, data_file, encoded, sequence)
+        encoded = manifests.encode_again(made.layout, manifest, entry, status, owner)
+        made.add(status, data_file, encoded, entry["sequence_number"])
         if is_found:
             _count_removed(commit, row, data_file)
     return commit.put_manifest(made)

@@ -26,9 +26,6 @@ COUNT_PROPERTY = "commit.manifest.min-count-to-merge"
 ENABLED_PROPERTY = "commit.manifest-merge.enabled"
 
 
-_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-
-
 class Rule(msgspec.Struct, frozen=True):
     """When manifests are merged. `target`: bytes of a manifest that is large enough; `count`: how many of a tier are many.
 
@@ -161,15 +158,10 @@ def _add(made: Written, manifest: Manifest) -> None:
         data_file = entry["data_file"]
         partition = data_file["partition"]
         for key, old, new in changed:
+            entry.pop("encoded", None)
             partition[key] = values.to_avro(new, values.from_avro(old, partition[key]))
-        for name in _MAPS:  # a dict is encoded in a third of the time
-            if data_file.get(name):
-                data_file[name] = {each["key"]: each["value"] for each in data_file[name]}
-        sequence, file_sequence = entry["sequence_number"], entry["file_sequence_number"]
-        encoded = manifests.encode_entry(
-            made.layout, EXISTING, data_file, entry["snapshot_id"], sequence, file_sequence
-        )
-        made.add(EXISTING, data_file, encoded, sequence)
+        encoded = manifests.encode_again(made.layout, manifest, entry, EXISTING, entry["snapshot_id"])
+        made.add(EXISTING, data_file, encoded, entry["sequence_number"])
 
 
 # The snapshot ----------------------------------------------------------------------------------------------------------

@@ -114,15 +114,40 @@ def test_what_is_written_is_read_again(files: list[Any], version: int) -> None:
         s["contains_null"] for s in row["partitions"]
     )
 
-    # Written again under the header that was read, the entries are the same.
+    # Written again under the header that was read, the entries are the same: those that inherited row ids, which are encoded
+    # anew, and those whose bytes are taken over.
     layout = manifests.layout_of(version, manifest)
+    inherited = {**row, "first_row_id": None}
+    for source, takes_bytes in ((manifest, version == 2), (_again(layout, manifest, inherited), True)):
+        assert all(("encoded" in entry) is takes_bytes for entry in source.entries)
+        repeated = _again(layout, source, inherited)
+        assert repr([e["data_file"] for e in repeated.entries]) == repr([e["data_file"] for e in manifest.entries])
+        for entry in repeated.entries:
+            assert (entry["status"], entry["snapshot_id"]) == (manifests.EXISTING, 78)
+            assert (entry["sequence_number"], entry["file_sequence_number"]) == (5, 5)
+
+
+def _again(layout: manifests.Layout, manifest: manifests.Manifest, row: dict[str, Any]) -> manifests.Manifest:
     again = manifests.Written(layout)
     for entry in manifest.entries:
-        encoded = manifests.encode_entry(layout, manifests.EXISTING, entry["data_file"], 77, 5, 5)
+        encoded = manifests.encode_again(layout, manifest, entry, manifests.EXISTING, 78)
         again.add(manifests.EXISTING, entry["data_file"], encoded, 5)
-    repeated = manifests.read_manifest(manifests.manifest_bytes(again), {**row, "first_row_id": None})
-    assert repr([e["data_file"] for e in repeated.entries]) == repr([e["data_file"] for e in manifest.entries])
     assert again.min_sequence == 5
+    return manifests.read_manifest(manifests.manifest_bytes(again), row)
+
+
+def test_bytes_are_taken_over_by_no_manifest_of_another_form() -> None:
+    group = entries.Groups(document(2)).of(0, 0)
+    record = entries.data_file(registered("/x", partition_key=partition_key(dict.fromkeys(range(1000, 1008)))), group)
+    written = manifests.Written(group.layout)
+    written.add(manifests.ADDED, record, manifests.encode_entry(group.layout, manifests.ADDED, record, 1))
+    data = manifests.manifest_bytes(written)
+    manifest = manifests.read_manifest(data, manifests.manifest_file(written, "/m", len(data), 77, 5))
+    newer = entries.Groups(document(3)).of(0, 0).layout
+    assert manifest.form == group.layout.form != newer.form
+    repeated = _again(newer, manifest, {"added_snapshot_id": 1, "sequence_number": 5})
+    assert repeated.form == newer.form
+    assert repeated.entries[0]["data_file"]["file_path"] == "/x"
 
 
 @pytest.mark.parametrize("version", [2, 3])
