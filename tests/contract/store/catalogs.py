@@ -52,7 +52,7 @@ def drop_all(connection: sa.Connection) -> None:
 
 
 def create_all(connection: sa.Connection) -> None:
-    """Every table as schema.py says it: on PostgreSQL the operations tables in their own schema."""
+    """Every table as store/schema says it: on PostgreSQL the operations tables in their own schema."""
     operations = [table for table in schema.metadata.sorted_tables if table.name in schema.OPERATIONS]
     others = [table for table in schema.metadata.sorted_tables if table.name not in schema.OPERATIONS]
     schema.metadata.create_all(connection, tables=others, checkfirst=False)

@@ -1,4 +1,4 @@
-"""The history of the schema makes what schema.py says, keeps what is there, and is run by one caller at a time."""
+"""The history of the schema makes what store/schema says, keeps what is there, and is run by one caller at a time."""
 
 from __future__ import annotations
 
