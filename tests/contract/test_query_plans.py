@@ -166,6 +166,7 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.take_due(c, LATER, LATER, 10, "s1"),
     ],
     "error_log.update": [lambda m, c: m.update(c, 5, {"retry_count": 2})],
+    "runs.add": [lambda m, c: m.add(c, 5, {"records_processed": 3}, NOW)],
     "runs.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
     "runs.insert": [lambda m, c: m.insert(c, _new_run)],
     "runs.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],

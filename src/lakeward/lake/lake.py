@@ -16,7 +16,7 @@ from lakeward.components import audit, cleaner, expiry, flushing, manifest_mergi
 from lakeward.config import Settings, load_settings
 from lakeward.iceberg.partitions import partition_spec, sort_order
 from lakeward.iceberg.schemas import schema_from
-from lakeward.lake import writes
+from lakeward.lake import ingest, writes
 from lakeward.lake.log import TopicLog
 from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
@@ -218,7 +218,9 @@ class Lake:
         return evolution.rollback(self.registry, name, version)
 
     # Writing ----------------------------------------------------------------------------------------------------------
-    def append(self, name: TableName, data: Any, batch: writes.BatchKey = None) -> AppendResult:
+    def append(
+        self, name: TableName, data: Any, batch: writes.BatchKey = None, *, run: ingest.Run = None
+    ) -> AppendResult:
         """Append a Spark DataFrame, an Arrow table or reader, rows (dicts), or files that exist: a path or several.
 
         Files are Parquet or JSON lines; all are checked before the first one is copied in, and the originals stay untouched.
@@ -227,12 +229,21 @@ class Lake:
         `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`. The first
         batch of a stream may start anywhere.
 
+        An append of files or of a DataFrame is a sync run. `run` (a SyncRun or its id) is one that any append may join
+        instead: its counts grow in the transaction of the rows.
+
         Raises:
             FileRefused: rows or a file do not fit; `reason` says which rule they break, and nothing was appended.
             TableNotFound, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
+            SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was appended.
         """
-        make = writes.writer_for(data, self.settings.catalog)
-        return writes.write(self.registry, name, make, batch=writes.batch_of(batch), sync=self.is_sync)
+        key, identifier = writes.batch_of(batch), parse_table(name)
+
+        def write(data: Any, run_id: int | None) -> AppendResult:
+            make = writes.writer_for(data, self.settings.catalog)
+            return writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run_id=run_id)
+
+        return ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
 
     def writer(
         self,
@@ -240,6 +251,8 @@ class Lake:
         rotate_seconds: float = 60.0,
         rotate_bytes: int = 128 << 20,
         rotate_rows: int = 1_000_000,
+        *,
+        run: ingest.Run = None,
     ) -> RollingWriter:
         """A writer for small rows that keep coming; see RollingWriter."""
         return RollingWriter(
@@ -249,6 +262,7 @@ class Lake:
             rotate_bytes=rotate_bytes,
             rotate_rows=rotate_rows,
             sync=self.is_sync,
+            run=run,
         )
 
     # The topic log ----------------------------------------------------------------------------------------------------

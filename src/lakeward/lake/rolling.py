@@ -12,15 +12,17 @@ import pyarrow as pa
 import structlog
 
 from lakeward.errors import InvalidInput
-from lakeward.lake import writes
+from lakeward.lake import ingest, writes
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
+from lakeward.model.operations import OperationType, SyncMode
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.conform import are_columns, conform
 from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
+from lakeward.registry.recording import Recorder
 from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
@@ -45,11 +47,14 @@ class RollingWriter:
         rotate_bytes: int = 128 << 20,
         rotate_rows: int = 1_000_000,
         sync: bool = False,
+        run: ingest.Run = None,
     ) -> None:
         """Limits: seconds since a file's first row, bytes of its rows in memory (Arrow), rows.
 
+        Without a `run` to join, the writer is one for as long as it is open; a rotation that fails makes it a failed one.
+
         Raises:
-            TableNotFound, InvalidName.
+            TableNotFound, InvalidName, SyncRunNotFound, StatusConflict.
             InvalidInput: a limit that is not greater than 0.
         """
         for limit, value in (("seconds", rotate_seconds), ("bytes", rotate_bytes), ("rows", rotate_rows)):
@@ -66,7 +71,20 @@ class RollingWriter:
         self._closed = threading.Event()
         self.committed_rows = 0
         self.commits: list[AppendResult] = []
-        tables.load(registry, name)
+        identifier = tables.load(registry, name).identifier
+        self._lost: BaseException | None = None  # the first rotation that failed: the run has, too
+        self._recorder: Recorder | None = None
+        if run is None:
+            self._recorder = Recorder(
+                registry,
+                ".".join(identifier.namespace),
+                SyncMode.STREAM,
+                table_name=identifier.name,
+                operation=OperationType.INSERT,
+                source_info={"kind": "writer"},
+                destination_info=ingest.destination(identifier),
+            )
+        self._run_id = ingest.joined(registry, run) if self._recorder is None else self._recorder.run_id
         self._timer = threading.Thread(target=self._watch_time, name="lakeward-rotate", daemon=True)
         self._timer.start()
 
@@ -104,8 +122,13 @@ class RollingWriter:
                 return None
             self._registering = current
             try:
-                result = current.commit()
+                result = current.commit(self._run_id)
                 self.committed_rows += result.rows
+            except BaseException as error:
+                self._lost = self._lost or error
+                if self._recorder is not None and isinstance(error, Exception):
+                    self._recorder.failed(error)
+                raise
             finally:
                 self._registering = None
             self.commits.append(result)
@@ -118,16 +141,21 @@ class RollingWriter:
         """Register what is left and end. Raises as `rotate` does."""
         if self._closed.is_set():
             return
+        error: BaseException | None = None
         try:
             self.rotate()
+        except BaseException as raised:
+            error = raised
+            raise
         finally:
             self._closed.set()
             self._timer.join()
+            self._end_run(error)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is None:
             self.close()
             return
@@ -138,6 +166,11 @@ class RollingWriter:
                 log.warning("rows_not_committed", table=str(self._name), rows=current.rows)
                 current.give_up()
         self._timer.join()
+        self._end_run(error)
+
+    def _end_run(self, error: BaseException | None) -> None:
+        if self._recorder is not None:
+            self._recorder.end(error or self._lost)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -205,13 +238,14 @@ class _OpenFile:
         except BaseException as error:
             self._error = error
 
-    def commit(self) -> AppendResult:
+    def commit(self, run_id: int | None) -> AppendResult:
         try:
             self._hand_over(None)
             self._thread.join()
             if self._error is not None:
                 raise self._error
-            return registration.register(self._registry, self.table, self.intent, self._files)
+            also = writes.counted(run_id, self._files)
+            return registration.register(self._registry, self.table, self.intent, self._files, also=also)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
             if is_settled(error):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from lakeward.components import cleaner, flushing
 from lakeward.errors import FileRefused, MetadataConflict, ObjectNotFound
-from lakeward.lake import writes
+from lakeward.lake import ingest, writes
 from lakeward.model.files import AppendResult, DataFile, FileInfo, RegisteredFile
 from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.model.tables import Snapshot, Table
@@ -34,10 +34,16 @@ class StorageManager:
         self._registry: Registry = lake.registry
 
     def insert_data(
-        self, namespace: NamespaceName, table: str, data: Any, batch: writes.BatchKey = None
+        self,
+        namespace: NamespaceName,
+        table: str,
+        data: Any,
+        batch: writes.BatchKey = None,
+        *,
+        run: ingest.Run = None,
     ) -> AppendResult:
         """Write and register; as `lake.append`. `seconds` of the answer tells what each step took."""
-        return self._lake.append(_identifier(namespace, table), data, batch)
+        return self._lake.append(_identifier(namespace, table), data, batch, run=run)
 
     def update_table_files(self, namespace: NamespaceName, table: str, *files: FileInfo) -> AppendResult:
         """Register files that exist: they are checked, copied below the table's location and registered in one transaction.
@@ -45,10 +51,10 @@ class StorageManager:
         Raises:
             TableNotFound, FileRefused: also where a file has another number of rows than its FileInfo says.
         """
-        make = writes.writer_for([file.path for file in files], self._lake.settings.catalog)
+        name = _identifier(namespace, table)
 
         def checked(target: WriteTarget) -> list[DataFile]:
-            made = make(target)
+            made = writes.writer_for([file.path for file in files], self._lake.settings.catalog)(target)
             wanted, found = sum(file.row_count for file in files), sum(file.row_count for file in made)
             if wanted != found:
                 raise FileRefused(
@@ -56,7 +62,10 @@ class StorageManager:
                 )
             return made
 
-        return writes.write(self._registry, _identifier(namespace, table), checked, sync=self._lake.is_sync)
+        def write(_: Any, run_id: int | None) -> AppendResult:
+            return writes.write(self._registry, name, checked, sync=self._lake.is_sync, run_id=run_id)
+
+        return ingest.ingest(self._registry, name, [file.path for file in files], write)
 
     def update_table_statistics(
         self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
@@ -117,20 +126,21 @@ class StorageManager:
         partition: Mapping[str, Any],
         data: Any,
         batch: writes.BatchKey = None,
+        *,
+        run: ingest.Run = None,
     ) -> AppendResult:
         """Replace a partition's rows by `data`, in one transaction with the retirement of the files that were there.
 
         `partition` names every partition field: {'month': 1}. `data` is what `lake.append` takes, files that exist too; all
         its rows must be of that partition, and without rows the partition is empty afterwards.
         """
-        return writes.replace_partition(
-            self._registry,
-            _identifier(namespace, table),
-            partition,
-            writes.writer_for(data, self._lake.settings.catalog),
-            batch=writes.batch_of(batch),
-            sync=self._lake.is_sync,
-        )
+        key, name = writes.batch_of(batch), _identifier(namespace, table)
+
+        def write(data: Any, run_id: int | None) -> AppendResult:
+            make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
+            return writes.replace_partition(self._registry, name, partition, make, batch=key, sync=sync, run_id=run_id)
+
+        return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
 
     def retire_partitions(self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any]]) -> int:
         return self._lake.retire_partitions(_identifier(namespace, table), partitions)

@@ -19,9 +19,10 @@ from lakeward.components import flushing
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName, is_storable
+from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, retirement, tables
+from lakeward.registry import Registry, intents, registration, retirement, runs, tables
 from lakeward.registry.leases import Lease
 from lakeward.registry.settling import Also, is_settled
 
@@ -70,14 +71,17 @@ def write(
     batch: Batch | None = None,
     lease: Lease | None = None,
     sync: bool = False,
+    run_id: int | None = None,
 ) -> AppendResult:
     """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
+
+    The counts of the run `run_id` grow in the same transaction.
 
     Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
     known whether the registration went through.
     """
     table, metadata = tables.load_with_metadata(registry, name)
-    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync)
+    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync, run_id=run_id)
 
 
 def replace_partition(
@@ -88,6 +92,7 @@ def replace_partition(
     *,
     batch: Batch | None = None,
     sync: bool = False,
+    run_id: int | None = None,
 ) -> AppendResult:
     """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
 
@@ -115,7 +120,9 @@ def replace_partition(
         retirement.retire_partition(connection, registry, table, metadata.spec_id, key, now)
 
     with retirement.partition_held(registry, table, metadata.spec_id, key) as lease:
-        return _write(registry, table, metadata, make_checked, batch=batch, lease=lease, also=retire_old, sync=sync)
+        return _write(
+            registry, table, metadata, make_checked, batch=batch, lease=lease, also=retire_old, sync=sync, run_id=run_id
+        )
 
 
 def _write(
@@ -128,6 +135,7 @@ def _write(
     lease: Lease | None,
     also: Also | None = None,
     sync: bool,
+    run_id: int | None,
 ) -> AppendResult:
     if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
         return first
@@ -140,7 +148,9 @@ def _write(
         if not files and batch is None and also is None:  # nothing to commit, and no key to remember
             intents.give_up(registry, intent)
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
-        result = registration.register(registry, table, intent, files, batch=batch, lease=lease, also=also)
+        result = registration.register(
+            registry, table, intent, files, batch=batch, lease=lease, also=counted(run_id, files, also)
+        )
     except BaseException as error:
         if is_settled(error):
             intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
@@ -149,6 +159,21 @@ def _write(
         intents.give_up(registry, intent)
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
     return with_snapshot(registry, table, metadata, result) if sync else result
+
+
+def counted(run_id: int | None, files: Sequence[DataFile], also: Also | None = None) -> Also | None:
+    """`also`, and that a run's counts grow by the rows and bytes of new files, in the transaction that registers them."""
+    if run_id is None:
+        return also
+    rows, size = sum(file.row_count for file in files), sum(file.size for file in files)
+    counts = SyncRunStatistics(records_processed=rows, records_inserted=rows, bytes_processed=size)
+
+    def both(connection: sa.Connection, now: datetime) -> None:
+        if also is not None:
+            also(connection, now)
+        runs.add_in(connection, run_id, counts, now)
+
+    return both
 
 
 def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:
@@ -174,7 +199,7 @@ def writer_for(data: Any, catalog: str) -> Write:
     """
 
     def make(target: WriteTarget) -> list[DataFile]:
-        paths, rows = _paths_or_rows(data)
+        paths, rows = paths_or_rows(data)
         if paths is not None:
             from lakeward.pipeline.imports import import_files
 
@@ -194,7 +219,7 @@ def writer_for(data: Any, catalog: str) -> Write:
     return make
 
 
-def _paths_or_rows(data: Any) -> tuple[list[str | os.PathLike[str]] | None, Any]:
+def paths_or_rows(data: Any) -> tuple[list[str | os.PathLike[str]] | None, Any]:
     """(paths, none) for a path or several, (none, data) for everything else. Rows are never texts."""
     if isinstance(data, (str, os.PathLike)):
         return [data], None

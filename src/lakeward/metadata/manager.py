@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
+from lakeward.components import metadata_upkeep
 from lakeward.errors import InvalidSetting
 from lakeward.metadata import opening
 from lakeward.model.operations import (
@@ -58,10 +59,10 @@ class MetadataManager:
         connection_pool: opening.Source,
         metadata_schema: str = METADATA_SCHEMA,
         enable_cleanup: bool = True,
-        retention_days: float = 30,
+        retention_days: float = metadata_upkeep.RETENTION_DAYS,
         *,
         cleanup_schedule: str | None = None,
-        heartbeat_limit_seconds: float = 900,
+        heartbeat_limit_seconds: float = metadata_upkeep.HEARTBEAT_LIMIT_SECONDS,
         backoff: error_log.Backoff = error_log.DEFAULT_BACKOFF,
         redact_columns: Collection[str] = (),
     ) -> None:
@@ -100,13 +101,14 @@ class MetadataManager:
             self._registry = opening.opened(self._source, self._metadata_schema)
         if self._background is None:
             self._background = ExitStack()
-            opening.start_background(
-                self._background,
-                self._registry,
-                enable_cleanup=self._enable_cleanup,
-                retention_days=self._retention_days,
-                schedule=self._schedule,
-                heartbeat_seconds=self._heartbeat_limit,
+            self._background.enter_context(
+                metadata_upkeep.running(
+                    self._registry,
+                    enable_cleanup=self._enable_cleanup,
+                    retention_days=self._retention_days,
+                    schedule=self._schedule,
+                    heartbeat_seconds=self._heartbeat_limit,
+                )
             )
 
     def close(self) -> None:

@@ -1,23 +1,17 @@
-"""What a manager is given, and what it does in the background."""
+"""What a manager is given."""
 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 
 import sqlalchemy as sa
 
-from lakeward.components.background import repeated
 from lakeward.config import load_settings
 from lakeward.errors import InvalidSetting
-from lakeward.registry import HasRegistry, Registry, housekeeping, open_registry, registry_of, runs
-from lakeward.store import dialect
+from lakeward.registry import HasRegistry, Registry, open_registry, registry_of
 from lakeward.store.database import METADATA_SCHEMA
 
 Source = str | os.PathLike[str] | sa.Engine | Registry | HasRegistry
-
-RECOVERY_SECONDS = 60.0  # between two looks for runs of which nothing was heard
-CLEANUP_SECONDS = 3_600.0
 
 
 def shared(source: Source, metadata_schema: str) -> Registry | None:
@@ -51,29 +45,3 @@ def opened(source: Source, metadata_schema: str) -> Registry:
         url = os.fspath(source)  # type: ignore[arg-type]
     settings = load_settings(registry=url, metadata_schema=metadata_schema)
     return open_registry(settings, upgrade=True, touch_warehouse=False)
-
-
-def start_background(
-    stack: ExitStack,
-    registry: Registry,
-    *,
-    enable_cleanup: bool,
-    retention_days: float,
-    schedule: housekeeping.Schedule,
-    heartbeat_seconds: float,
-) -> None:
-    """Give up silent runs every minute; clean up every hour that the schedule allows. One process at a time does either."""
-
-    def recover(registry: Registry) -> None:
-        runs.recover(registry, heartbeat_seconds=heartbeat_seconds)
-
-    def clean(registry: Registry) -> None:
-        with registry.database.read() as connection:
-            now = dialect.now(connection)
-        if schedule.allows(now):
-            housekeeping.cleanup(registry, retention_days, wait=0)
-
-    stack.enter_context(repeated(registry, "metadata-recovery", RECOVERY_SECONDS, recover))
-    if enable_cleanup:
-        # Short programs never need it.
-        stack.enter_context(repeated(registry, "metadata-cleanup", CLEANUP_SECONDS, clean, at_once=False))

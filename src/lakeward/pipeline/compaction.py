@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
 from lakeward.model.files import DataFile, Intent
+from lakeward.model.operations import SyncMode
 from lakeward.model.tables import Table
 from lakeward.pipeline import scan
 from lakeward.pipeline.arrow_write import write_arrow
@@ -24,6 +25,7 @@ from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
 from lakeward.registry import Registry, compaction, intents, leases, tables
 from lakeward.registry.compaction import Conflict, PartitionId
 from lakeward.registry.leases import Lease
+from lakeward.registry.recording import Recorder, log_failure
 from lakeward.registry.settling import is_settled
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def compact_table(
     may_run: Callable[[Job], bool] = lambda _: True,
     on_job: Callable[[Job, Compacted], object] = lambda *_: None,
 ) -> Compacted:
-    """Do what `plan` finds in a table, job by job.
+    """Do what `plan` finds in a table, job by job. It is a sync run as soon as there is a job to do.
 
     Args:
         session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
@@ -77,7 +79,7 @@ def compact_table(
     """
     done: list[Compacted] = []
     failed: Exception | None = None
-    with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease:
+    with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease, _Run(registry, table) as run:
         found = plan(registry, table, partitions)
         for job in found.jobs:
             if not may_run(job):
@@ -86,17 +88,58 @@ def compact_table(
                 if job.state == "committed" and compaction.is_held(registry, table):
                     result = Compacted(conflicts=1)
                 else:
+                    run.begin()
                     result = run_job(registry, found, job, session, lease=lease)
             except (LeaseLost, RegistryUnavailable, TableNotFound):
                 raise
             except Exception as error:  # one damaged file does not keep the rest of the table small
+                if failed is not None:
+                    run.failed(error)
                 failed = failed or error
                 continue
             done.append(result)
+            run.add(result)
             on_job(job, result)
-    if failed is not None:
-        raise failed
+        if failed is not None:
+            raise failed
     return total(done)
+
+
+class _Run:
+    """The run of a table's compaction, from the first job on. Without a job there is none."""
+
+    def __init__(self, registry: Registry, table: Table) -> None:
+        self._registry, self._table = registry, table
+        self._recorder: Recorder | None = None
+
+    def begin(self) -> None:
+        if self._recorder is None:
+            self._recorder = Recorder(
+                self._registry,
+                ".".join(self._table.namespace),
+                SyncMode.BATCH,
+                table_name=self._table.name,
+                source_info={"component": "compactor"},
+                destination_info={"table": str(self._table.identifier)},
+            )
+
+    def add(self, result: Compacted) -> None:
+        if self._recorder is not None:
+            self._recorder.add(records_processed=result.rows, bytes_processed=result.bytes_before)
+
+    def failed(self, error: Exception) -> None:
+        if self._recorder is not None:
+            self._recorder.failed(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        """What goes wrong before the first job is an error without a run."""
+        if self._recorder is not None:
+            self._recorder.end(error)
+        elif isinstance(error, Exception) and not isinstance(error, TableNotFound):
+            log_failure(self._registry, error, ".".join(self._table.namespace), self._table.name)
 
 
 def lease_name(table: Table) -> str:

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -41,6 +41,7 @@ class Registry:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"
         self.schemas = SchemaCache(settings.schema_cache_entries, settings.schema_cache_bytes)
         self._keeper = _Keeper(self)
+        self._closing: set[Callable[[], object]] = set()
 
     def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
         """The storage engine for a location, with this registry's credentials, and a table's own settings over them.
@@ -109,7 +110,16 @@ class Registry:
         """Renew the intent no longer: if it is still open, recovery may have it once its lease has run out."""
         self._keeper.let_go(intent_id)
 
+    def before_close(self, action: Callable[[], object]) -> None:
+        """Have something done when this handle is closed, while it still works."""
+        self._closing.add(action)
+
+    def not_before_close(self, action: Callable[[], object]) -> None:
+        self._closing.discard(action)
+
     def close(self) -> None:
+        while self._closing:
+            self._closing.pop()()
         self._keeper.stop()
         self.database.close()
 

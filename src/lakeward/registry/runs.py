@@ -34,9 +34,13 @@ def start(
     destination_info: Any = None,
     instance_id: str | None = None,
     node_id: str | None = None,
+    heartbeats: bool = False,
     connection: sa.Connection | None = None,
 ) -> SyncRun:
     """Begin a run. Secrets in source_info and destination_info are not stored.
+
+    Args:
+        heartbeats: it is going to send heartbeats, of which this is the first.
 
     Raises:
         InvalidName, InvalidInput.
@@ -54,7 +58,8 @@ def start(
     }
     with joined(registry.database, connection) as joint:
         now = dialect.now(joint)
-        return runs.insert(joint, {**values, "started_at": now, "last_seen_at": now})
+        alive = {"heartbeat_at": now} if heartbeats else {}
+        return runs.insert(joint, {**values, **alive, "started_at": now, "last_seen_at": now})
 
 
 def enum_value(kind: type[Any], value: Any, what: str) -> str:
@@ -70,12 +75,19 @@ def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
     return None if value is None else exact.loads(exact.dumps(redaction.document(value, known), what, lenient=True))
 
 
-def heartbeat(registry: Registry, run_id: int) -> SyncRun:
-    """Say that a run lives. Raises SyncRunNotFound; StatusConflict: it has ended, or was given up."""
+def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | None = None) -> SyncRun:
+    """Say that a run lives, and what it has done so far in all, if that is given.
+
+    Raises:
+        SyncRunNotFound.
+        StatusConflict: it has ended, or was given up.
+        InvalidInput: counts below 0.
+    """
+    counts = _counts(statistics)
     with registry.database.transaction() as connection:
         run = _running(connection, run_id, "sends no heartbeat")
         now = max(dialect.now(connection), run.last_seen_at)
-        return runs.update(connection, run_id, {"last_seen_at": now, "heartbeat_at": now})
+        return runs.update(connection, run_id, {**counts, "last_seen_at": now, "heartbeat_at": now})
 
 
 def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatistics) -> SyncRun:
@@ -86,12 +98,33 @@ def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatis
         return runs.update(connection, run_id, {"last_seen_at": now, **_counts(statistics)})
 
 
+def add_in(connection: sa.Connection, run_id: int, counts: SyncRunStatistics, now: datetime) -> None:
+    """Add to a run's counts what the caller's transaction does. Where the run has ended meanwhile, that is logged alone:
+    the work goes on."""
+    if not runs.add(connection, run_id, _counts(counts), now):
+        log.warning("sync_run_counts_lost", sync_run_id=run_id, why="it has ended, or was given up", **_counts(counts))
+
+
+def check_running(registry: Registry, run_id: int) -> None:
+    """Raises SyncRunNotFound; StatusConflict: it has ended, or was given up."""
+    with registry.database.read() as connection:
+        run = runs.load(connection, run_id)
+    if run is None:
+        raise unknown_run(run_id)
+    if run.status != SyncStatus.RUNNING:
+        raise _has_ended(run, "can be joined by no write")
+
+
+def _has_ended(run: SyncRun, what: str) -> StatusConflict:
+    return StatusConflict(f"the sync run {run.id} {what}: it is {run.status.value} since {run.completed_at}")
+
+
 def _running(connection: sa.Connection, run_id: int, what: str) -> SyncRun:
     run = runs.load(connection, run_id, lock=True)
     if run is None:
         raise unknown_run(run_id)
     if run.status != SyncStatus.RUNNING:
-        raise StatusConflict(f"the sync run {run_id} {what}: it is {run.status.value} since {run.completed_at}")
+        raise _has_ended(run, what)
     return run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-from lakeward.components import retention, upkeep
+from lakeward.components import metadata_upkeep, retention, upkeep
 from lakeward.components.background import repeated
 from lakeward.components.fleet import COMPONENTS, running
 from lakeward.components.recovery import recover
@@ -27,8 +27,8 @@ def serve(
 ) -> None:
     """Settle what crashed writers left behind, then serve until interrupted.
 
-    Meanwhile the components run, topics' retention is enforced, and the registry's database is looked after. A component
-    that another process runs stands by. Only a Lake lets the compactor use Spark, which it starts when it needs it.
+    Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata goes,
+    and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the compactor use Spark, which it starts when it needs it.
 
     Raises:
         InvalidSetting: a host that other machines reach, or a port that is taken.
@@ -43,6 +43,7 @@ def serve(
         print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
         with (
             upkeep.running(registry),
+            metadata_upkeep.running(registry),
             repeated(registry, "retention", RETENTION_SECONDS, retention.enforce),
             running(lake, components),
         ):

@@ -1,0 +1,223 @@
+"""The pipeline's own runs: one is started, kept alive in the background, and ended with what it did and why it failed.
+
+Records are about work and never stand in its way: once the work has begun, what cannot be written down is logged alone.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import traceback
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import structlog
+
+from lakeward.errors import LakewardError
+from lakeward.model.names import MAX_NAME_LENGTH
+from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics, SyncStatus
+from lakeward.registry import error_log, runs
+from lakeward.registry.error_types import error_code, error_type
+from lakeward.registry.handle import Registry
+
+log = structlog.get_logger()
+
+HEARTBEAT_SECONDS = 30.0
+MAX_MESSAGE = 4_000  # characters of an error's message: Spark's hold the traces of every stage
+MAX_TRACE = 64_000
+LEFT_OPEN = "the registry was closed, or the reader forgotten, before the run was ended"
+
+
+class Recorder:
+    """A run under way. `end` it once. Threads may share it.
+
+    What it has done is told by `add`, or by writes that join the run, whose counts grow in the transaction of their rows: one
+    or the other, since what `add` tells is written as the run's total.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema_name: str,
+        mode: SyncMode,
+        *,
+        table_name: str | None = None,
+        operation: OperationType | None = None,
+        source_info: Any = None,
+        destination_info: Any = None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        owner: object = None,
+    ) -> None:
+        """Start the run.
+
+        Args:
+            schema_name: a namespace's levels, joined; cut where it is too long for a name.
+            operation: of the error, if the run fails.
+            owner: whose run it is: if it is collected before the run was ended, the run is ended as cancelled.
+
+        Raises:
+            InvalidName, InvalidInput, RegistryUnavailable.
+        """
+        self._registry = registry
+        self._schema_name, self._table_name, self._operation = schema_name[:MAX_NAME_LENGTH], table_name, operation
+        self._lock = threading.Lock()
+        self._total = SyncRunStatistics()
+        self._has_ended = False
+        self._written: BaseException | None = None  # the last error that was written down
+        self._wake = threading.Event()
+        self._owner = None if owner is None else weakref.ref(owner, lambda _: self._wake.set())
+        self.run_id = runs.start(
+            registry,
+            self._schema_name,
+            mode,
+            source_info=source_info,
+            destination_info=destination_info,
+            instance_id=registry.owner,
+            node_id=socket.gethostname(),
+            heartbeats=True,
+        ).id
+        registry.before_close(self._left_open)
+        self._thread = threading.Thread(
+            target=self._beat, args=[heartbeat_seconds], name=f"lakeward-run-{self.run_id}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def statistics(self) -> SyncRunStatistics:
+        """What `add` was told, in all."""
+        with self._lock:
+            return self._total
+
+    def add(self, **counts: int) -> None:
+        """Count what was done: fields of SyncRunStatistics. It is written down with the next heartbeat, and at the end."""
+        with self._lock:
+            grown = {name: getattr(self._total, name) + count for name, count in counts.items()}
+            self._total = msgspec.structs.replace(self._total, **grown)
+
+    def flush(self) -> None:
+        """Send a heartbeat now, with what was counted. What goes wrong is logged."""
+        with self._lock:
+            if self._has_ended:
+                return
+        try:
+            runs.heartbeat(self._registry, self.run_id, self._told())
+        except LakewardError as error:
+            log.warning("sync_run_heartbeat_failed", sync_run_id=self.run_id, error=str(error), code=error.code)
+
+    def failed(self, error: BaseException, details: Any = None) -> None:
+        """Write an error of this run down, which need not be its end; once, if `end` is given it again."""
+        if error is self._written:
+            return
+        self._written = error
+        log_failure(
+            self._registry,
+            error,
+            self._schema_name,
+            self._table_name,
+            sync_run_id=self.run_id,
+            operation=self._operation,
+            details=details,
+        )
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run: completed; after an error failed; after an interrupt cancelled. Ended before, nothing happens.
+
+        Never raises: what cannot be written down is logged.
+        """
+        if error is None:
+            self._end(SyncStatus.COMPLETED)
+        elif isinstance(error, Exception):
+            self._end(SyncStatus.FAILED, _message(error), error)
+        else:  # KeyboardInterrupt, SystemExit
+            self._end(SyncStatus.CANCELLED, _message(error))
+
+    def _left_open(self) -> None:
+        self._end(SyncStatus.CANCELLED, LEFT_OPEN)
+
+    def _end(self, status: SyncStatus, message: str | None = None, error: Exception | None = None) -> None:
+        with self._lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+        self._registry.not_before_close(self._left_open)
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if error is not None:
+            self.failed(error)
+        try:
+            runs.complete(self._registry, self.run_id, status, self._told(), message)
+        except Exception as problem:  # given up meanwhile, or the registry is gone: the work's outcome stays what it is
+            why = {"error": str(problem), "code": error_code(problem)}
+            log.warning("sync_run_end_not_recorded", sync_run_id=self.run_id, status=status.value, **why)
+
+    def _told(self) -> SyncRunStatistics | None:
+        """The total; none where nothing was told, and the counts are those of the writes that joined."""
+        total = self.statistics
+        return None if total == SyncRunStatistics() else total
+
+    def _beat(self, seconds: float) -> None:
+        while not self._wake.wait(seconds):
+            self.flush()
+        if self._owner is not None and self._owner() is None:
+            self._left_open()
+
+
+@contextmanager
+def recorded(registry: Registry, schema_name: str, mode: SyncMode, **options: Any) -> Iterator[Recorder]:
+    """A run for a block: it ends with the block, failed if that raises, and the exception goes on.
+
+    `options` and what it raises as it starts: as Recorder.
+    """
+    recorder = Recorder(registry, schema_name, mode, **options)
+    try:
+        yield recorder
+    except BaseException as error:
+        recorder.end(error)
+        raise
+    recorder.end()
+
+
+def log_failure(
+    registry: Registry,
+    error: BaseException,
+    schema_name: str,
+    table_name: str | None = None,
+    *,
+    sync_run_id: int | None = None,
+    operation: OperationType | None = None,
+    details: Any = None,
+) -> None:
+    """Write an error down with its stack trace; nothing is tried again by itself. Where that fails, it is logged."""
+    try:
+        error_log.log(
+            registry,
+            schema_name[:MAX_NAME_LENGTH],
+            error_type(error),
+            _message(error),
+            table_name=table_name,
+            sync_run_id=sync_run_id,
+            error_code=error_code(error),
+            error_details=details,
+            stack_trace=_cut("".join(traceback.format_exception(error)), MAX_TRACE),
+            operation_type=operation,
+            max_retries=0,
+        )
+    except Exception as problem:
+        why = {"why": str(problem), "code": error_code(problem)}
+        log.error("error_not_recorded", sync_run_id=sync_run_id, error=_message(error), **why)
+
+
+def _message(error: BaseException) -> str:
+    return _cut(str(error) or type(error).__name__, MAX_MESSAGE)
+
+
+def _cut(text: str, limit: int) -> str:
+    """A text without its middle, if it is too long: a trace begins with where it was, and ends with why."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters ...\n{text[-half:]}"

@@ -1,0 +1,190 @@
+"""The pipeline's own runs: what they leave behind when they end, fail, are interrupted or forgotten. On both databases."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from lakeward.errors import FileRefused, RegistryUnavailable, StatusConflict, SyncRunNotFound
+from lakeward.model.operations import (
+    ErrorRecord,
+    ErrorStatus,
+    ErrorType,
+    OperationType,
+    SyncMode,
+    SyncRun,
+    SyncRunStatistics,
+    SyncStatus,
+)
+from lakeward.registry import Registry, error_log, recording, runs
+from lakeward.registry.recording import Recorder, recorded
+from lakeward.store import dialect
+from tests.support import registries
+from tests.support.registries import rows_of
+from tests.support.waiting import until
+
+LOOKED_AT = SyncRunStatistics(records_processed=3, bytes_processed=9)
+
+
+def only_run(registry: Registry) -> SyncRun:
+    (run,) = runs.list_runs(registry)
+    return run
+
+
+def only_error(registry: Registry) -> ErrorRecord:
+    (error,) = error_log.list_errors(registry)
+    return error
+
+
+def test_a_block_is_a_run_that_is_completed_with_its_totals(registry: Registry) -> None:
+    source = {"kind": "files", "url": "https://u:pw@host/x"}
+    with recorded(registry, "shop", SyncMode.BATCH, source_info=source, destination_info={"table": "shop.o"}) as run:
+        started = runs.get(registry, run.run_id)
+        assert (started.status, started.heartbeat_at) == (SyncStatus.RUNNING, started.started_at)
+        run.add(records_processed=1)
+        run.add(records_processed=2, bytes_processed=9)
+        assert run.statistics == LOOKED_AT
+    ended = only_run(registry)
+    assert (ended.status, ended.statistics, ended.sync_mode) == (SyncStatus.COMPLETED, LOOKED_AT, SyncMode.BATCH)
+    assert ended.instance_id == registry.owner
+    assert "pw" not in str(ended.source_info)
+    assert rows_of(registry, "error_log") == []
+
+
+def test_an_exception_leaves_a_failed_run_and_an_error_with_its_trace_and_goes_on_unchanged(registry: Registry) -> None:
+    raised = FileRefused("wrong_type", "column a is text; password=hunter2")
+    with (
+        pytest.raises(FileRefused) as caught,
+        recorded(registry, "shop", SyncMode.BATCH, table_name="orders", operation=OperationType.INSERT) as run,
+    ):
+        run.add(records_processed=3, bytes_processed=9)
+        raise raised
+    assert caught.value is raised
+    ended, error = only_run(registry), only_error(registry)
+    assert (ended.status, ended.statistics) == (SyncStatus.FAILED, LOOKED_AT)
+    assert "column a is text" in (ended.error_message or "")
+    assert (error.error_type, error.error_code, error.status) == (ErrorType.SCHEMA, "file_refused", ErrorStatus.OPEN)
+    assert (error.schema_name, error.table_name, error.sync_run_id) == ("shop", "orders", ended.id)
+    assert (error.operation_type, error.max_retries, error.next_retry_at) == (OperationType.INSERT, 0, None)
+    assert "raise raised" in (error.stack_trace or "")
+    assert "hunter2" not in f"{error}{ended}"
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_cancels_the_run_and_is_no_error(registry: Registry, interrupt: type[BaseException]) -> None:
+    with pytest.raises(interrupt), recorded(registry, "shop", SyncMode.STREAM):
+        raise interrupt
+    assert only_run(registry).status == SyncStatus.CANCELLED
+    assert rows_of(registry, "error_log") == []
+
+
+def test_heartbeats_carry_what_was_counted_while_the_block_runs(registry: Registry) -> None:
+    with recorded(registry, "shop", SyncMode.STREAM, heartbeat_seconds=0.01) as run:
+        run.add(records_processed=3, bytes_processed=9)
+        until(lambda: only_run(registry).statistics == LOOKED_AT)
+        beat = only_run(registry).heartbeat_at
+        until(lambda: only_run(registry).heartbeat_at != beat)
+        assert only_run(registry).status == SyncStatus.RUNNING
+
+
+def test_counts_of_writes_that_joined_are_not_overwritten_by_heartbeats_and_the_end(registry: Registry) -> None:
+    with recorded(registry, "shop", SyncMode.STREAM) as run:
+        with registry.database.transaction() as connection:
+            runs.add_in(connection, run.run_id, LOOKED_AT, dialect.now(connection))
+        assert only_run(registry).last_seen_at > only_run(registry).started_at
+        run.flush()
+    assert only_run(registry).statistics == LOOKED_AT
+
+
+def test_a_run_that_was_given_up_meanwhile_does_not_break_the_work_and_its_error_is_kept(registry: Registry) -> None:
+    with capture_logs() as logs, recorded(registry, "shop", SyncMode.BATCH) as run:
+        runs.complete(registry, run.run_id, SyncStatus.FAILED, error_message="given up")
+        run.flush()
+        with registry.database.transaction() as connection:
+            runs.add_in(connection, run.run_id, LOOKED_AT, dialect.now(connection))
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
+        "sync_run_heartbeat_failed",
+        "sync_run_counts_lost",
+        "sync_run_end_not_recorded",
+    ]
+    ended = only_run(registry)
+    assert (ended.status, ended.error_message, ended.statistics) == (
+        SyncStatus.FAILED,
+        "given up",
+        SyncRunStatistics(),
+    )
+    with pytest.raises(ZeroDivisionError), recorded(registry, "shop", SyncMode.BATCH) as run:
+        runs.complete(registry, run.run_id, SyncStatus.CANCELLED)
+        raise ZeroDivisionError
+    assert only_error(registry).error_code == "ZeroDivisionError"
+
+
+def test_where_the_registry_is_gone_that_is_logged_and_the_works_own_error_goes_on(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> Any:
+        raise RegistryUnavailable("no answer")
+
+    with capture_logs() as logs, pytest.raises(ZeroDivisionError), recorded(registry, "shop", SyncMode.BATCH) as run:
+        monkeypatch.setattr(registry.database, "transaction", gone)
+        run.flush()
+        raise ZeroDivisionError
+    assert [each["event"] for each in logs] == [
+        "sync_run_heartbeat_failed",
+        "error_not_recorded",
+        "sync_run_end_not_recorded",
+    ]
+    assert {each["code"] for each in logs} == {"registry_unavailable"}
+
+
+def test_a_run_ends_once_and_an_error_is_written_down_once(registry: Registry) -> None:
+    run = Recorder(registry, "shop", SyncMode.STREAM)
+    error = ValueError("x" * 100_000)
+    run.failed(error)
+    run.end(error)
+    run.end()
+    run.flush()
+    assert only_run(registry).status == SyncStatus.FAILED
+    found = only_error(registry)
+    assert len(found.error_message) < 5_000
+    assert len(found.stack_trace or "") < 70_000
+    assert (found.stack_trace or "").startswith("ValueError: xxx")
+
+
+def test_runs_that_are_open_when_the_registry_is_closed_are_cancelled(made_url: str, tmp_path: Path) -> None:
+    with registries.open_at(made_url, tmp_path) as closing:
+        Recorder(closing, "shop", SyncMode.STREAM).add(records_processed=3, bytes_processed=9)
+    with registries.open_at(made_url, tmp_path) as registry:
+        ended = only_run(registry)
+        assert (ended.status, ended.statistics) == (SyncStatus.CANCELLED, LOOKED_AT)
+        assert ended.error_message == recording.LEFT_OPEN
+
+
+def test_a_run_whose_owner_is_forgotten_is_cancelled(registry: Registry) -> None:
+    class Owner:
+        run: Recorder
+
+    owner = Owner()
+    owner.run = Recorder(registry, "shop", SyncMode.STREAM, owner=owner)
+    del owner
+    gc.collect()
+    until(lambda: only_run(registry).status == SyncStatus.CANCELLED)
+
+
+def test_a_name_that_is_too_long_is_cut_and_stops_no_work(registry: Registry) -> None:
+    with recorded(registry, "n" * 300, SyncMode.BATCH):
+        pass
+    assert only_run(registry).schema_name == "n" * 255
+
+
+def test_only_a_run_that_is_under_way_may_be_joined(registry: Registry) -> None:
+    with pytest.raises(SyncRunNotFound, match="no sync run 99"):
+        runs.check_running(registry, 99)
+    with recorded(registry, "shop", SyncMode.BATCH) as run:
+        runs.check_running(registry, run.run_id)
+    with pytest.raises(StatusConflict, match="can be joined by no write: it is completed since"):
+        runs.check_running(registry, run.run_id)
