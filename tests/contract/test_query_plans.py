@@ -140,6 +140,7 @@ CALLS: dict[str, list[Call]] = {
     "dead_letters.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
     "dead_letters.ids": [lambda m, c: m.ids(c, DeadLetterFilter(), ["pending"], after=0, limit=10)],
     "dead_letters.insert": [lambda m, c: m.insert(c, _new_letter)],
+    "dead_letters.insert_all": [lambda m, c: m.insert_all(c, [_new_letter | {"id": 99998, "import_key": "k-next"}])],
     "dead_letters.insert_or_count": [
         lambda m, c: m.insert_or_count(c, _new_letter | {"source_record_id": "new"}),
     ],

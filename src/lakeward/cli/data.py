@@ -40,6 +40,7 @@ def append(
         return
     record = {
         "rows": result.rows,
+        "dead_letters": result.dead_letters,
         "files": len(result.files),
         "bytes": result.bytes,
         "replayed": result.replayed,

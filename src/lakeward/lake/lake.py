@@ -232,6 +232,9 @@ class Lake:
         An append of files or of a DataFrame is a sync run. `run` (a SyncRun or its id) is one that any append may join
         instead: its counts grow in the transaction of the rows.
 
+        Where the table's property `lakeward.invalid-rows` is 'dead-letter', rows that do not fit become dead letters in the
+        commit of the others, and the result counts them.
+
         Raises:
             FileRefused: rows or a file do not fit; `reason` says which rule they break, and nothing was appended.
             TableNotFound, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.

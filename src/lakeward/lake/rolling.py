@@ -12,7 +12,7 @@ import pyarrow as pa
 import structlog
 
 from lakeward.errors import InvalidInput
-from lakeward.lake import ingest, writes
+from lakeward.lake import ingest, letters, writes
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
 from lakeward.model.operations import OperationType, SyncMode
@@ -70,6 +70,7 @@ class RollingWriter:
         self._failure: BaseException | None = None
         self._closed = threading.Event()
         self.committed_rows = 0
+        self.dead_letters = 0  # rows that did not fit and were committed as dead letters
         self.commits: list[AppendResult] = []
         identifier = tables.load(registry, name).identifier
         self._lost: BaseException | None = None  # the first rotation that failed: the run has, too
@@ -94,7 +95,10 @@ class RollingWriter:
         return sum(file.rows for file in (self._open, self._registering) if file is not None)
 
     def write(self, rows: Mapping[str, Any] | Iterable[Any] | pa.Table | pa.RecordBatch) -> None:
-        """One row (a dict), rows, or an Arrow table. Raises as `lake.append` does; a refused call writes none of its rows."""
+        """One row (a dict), rows, or an Arrow table. Raises as `lake.append` does; a refused call writes none of its rows.
+
+        Where the table's policy sends rows that do not fit to the dead letters, they get there with the file's other rows.
+        """
         data = [rows] if isinstance(rows, Mapping) and not are_columns(rows) else rows
         with self._lock:
             self._raise_failure()
@@ -104,7 +108,7 @@ class RollingWriter:
                 self._open = _OpenFile(self._registry, self._name)
             self._open.put(data)
             _, max_bytes, max_rows = self._limits
-            if self._open.rows >= max_rows or self._open.bytes >= max_bytes:
+            if self._open.rows >= max_rows or self._open.bytes >= max_bytes or self._open.is_full_of_broken_rows:
                 self.rotate()
 
     def rotate(self) -> AppendResult | None:
@@ -117,13 +121,14 @@ class RollingWriter:
             current, self._open = self._open, None
             if current is None:
                 return None
-            if not current.rows:
+            if not current.rows and not current.dead_letters:
                 current.give_up()
                 return None
             self._registering = current
             try:
                 result = current.commit(self._run_id)
                 self.committed_rows += result.rows
+                self.dead_letters += result.dead_letters
             except BaseException as error:
                 self._lost = self._lost or error
                 if self._recorder is not None and isinstance(error, Exception):
@@ -163,7 +168,9 @@ class RollingWriter:
             self._closed.set()
             current, self._open = self._open, None
             if current is not None:
-                log.warning("rows_not_committed", table=str(self._name), rows=current.rows)
+                log.warning(
+                    "rows_not_committed", table=str(self._name), rows=current.rows, dead_letters=current.dead_letters
+                )
                 current.give_up()
         self._timer.join()
         self._end_run(error)
@@ -202,14 +209,26 @@ class _OpenFile:
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(QUEUE_LIMIT)
         self._files: list[DataFile] = []
         self._error: BaseException | None = None
+        self._broken = letters.broken_rows(self.metadata)
         self._target = WriteTarget(self.table, self.metadata, self.intent, registry.engine(self.table.location))
         self._thread = threading.Thread(target=self._run, name="lakeward-file", daemon=True)
         self._thread.start()
 
+    @property
+    def dead_letters(self) -> int:
+        return 0 if self._broken is None else len(self._broken.rows)
+
+    @property
+    def is_full_of_broken_rows(self) -> bool:
+        return self._broken is not None and len(self._broken.rows) >= self._broken.limit
+
     def put(self, data: Any) -> None:
         """Check rows against the schema and hand them to the file. Raises FileRefused, InvalidInput."""
         # All of them, before the first is written.
-        batches = list(conform(data, self.metadata.schema, partition_sources(self._target)))
+        broken = None if self._broken is None else self._broken.new()
+        batches = list(conform(data, self.metadata.schema, partition_sources(self._target), broken))
+        if self._broken is not None and broken is not None:
+            self._broken.rows += broken.rows
         for batch in batches:
             self._hand_over(batch)
             self.rows += batch.num_rows
@@ -244,8 +263,9 @@ class _OpenFile:
             self._thread.join()
             if self._error is not None:
                 raise self._error
-            also = writes.counted(run_id, self._files)
-            return registration.register(self._registry, self.table, self.intent, self._files, also=also)
+            dead = letters.letters_of(self.table, self.metadata, self._broken, sync_run_id=run_id)
+            also = writes.counted(run_id, self._files, dead_letters=len(dead))
+            return registration.register(self._registry, self.table, self.intent, self._files, also=also, letters=dead)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
             if is_settled(error):

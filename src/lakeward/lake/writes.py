@@ -17,6 +17,7 @@ import structlog
 
 from lakeward.components import flushing
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
+from lakeward.lake import letters
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName, is_storable
 from lakeward.model.operations import SyncRunStatistics
@@ -141,15 +142,24 @@ def _write(
         return first
     started = time.perf_counter()
     intent = intents.open_intent(registry, table)
-    target = WriteTarget(table, metadata, intent, registry.engine(table.location, metadata.engine_config))
+    engine = registry.engine(table.location, metadata.engine_config)
+    target = WriteTarget(table, metadata, intent, engine, broken=letters.broken_rows(metadata))
     try:
         files = make(target)
+        dead = letters.letters_of(table, metadata, target.broken, batch=batch, sync_run_id=run_id)
         wrote = time.perf_counter() - started
-        if not files and batch is None and also is None:  # nothing to commit, and no key to remember
+        if not files and batch is None and also is None and not dead:  # nothing to commit, and no key to remember
             intents.give_up(registry, intent)
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
         result = registration.register(
-            registry, table, intent, files, batch=batch, lease=lease, also=counted(run_id, files, also)
+            registry,
+            table,
+            intent,
+            files,
+            batch=batch,
+            lease=lease,
+            also=counted(run_id, files, also, dead_letters=len(dead)),
+            letters=dead,
         )
     except BaseException as error:
         if is_settled(error):
@@ -161,12 +171,17 @@ def _write(
     return with_snapshot(registry, table, metadata, result) if sync else result
 
 
-def counted(run_id: int | None, files: Sequence[DataFile], also: Also | None = None) -> Also | None:
-    """`also`, and that a run's counts grow by the rows and bytes of new files, in the transaction that registers them."""
+def counted(
+    run_id: int | None, files: Sequence[DataFile], also: Also | None = None, *, dead_letters: int = 0
+) -> Also | None:
+    """`also`, and that a run's counts grow by the rows and bytes of new files, in the transaction that registers them.
+
+    `dead_letters`: rows that were processed too, and became dead letters.
+    """
     if run_id is None:
         return also
     rows, size = sum(file.row_count for file in files), sum(file.size for file in files)
-    counts = SyncRunStatistics(records_processed=rows, records_inserted=rows, bytes_processed=size)
+    counts = SyncRunStatistics(records_processed=rows + dead_letters, records_inserted=rows, bytes_processed=size)
 
     def both(connection: sa.Connection, now: datetime) -> None:
         if also is not None:

@@ -116,7 +116,7 @@ _WRITERS: dict[type, tuple[str | None, Callable[[Any], Any]]] = {
     uuid.UUID: ("$uuid", str),
     bool: (None, bool),
     int: (None, int),
-    float: (None, float),
+    float: (None, lambda value: float(value) if math.isfinite(value) else {"$float": str(float(value))}),
     str: (None, str),
 }
 

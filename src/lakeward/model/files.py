@@ -164,6 +164,7 @@ class AppendResult(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     files: list[str]
     bytes: int
+    dead_letters: int = 0  # rows that broke the table's schema and are kept as dead letters
     replayed: bool = False
     snapshot_id: int | None = None
     seconds: dict[str, float] = {}  # write, register, snapshot

@@ -24,11 +24,14 @@ def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
     otherwise). Every column carries its field id. Rows are sorted by the table's sort order within each row group; only
     a file that is one row group, and so sorted as a whole, says so in its sort_order_id.
 
+    Rows that do not fit go to `target.broken`, if there is one.
+
     Raises:
         FileRefused, InvalidInput: see `conform`; files that are finished by then are left to the intent's rollback.
         StorageError: a file could not be written.
     """
-    return write_files(target, conform(data, target.schema, partition_sources(target)), ParquetSink)
+    rows = conform(data, target.schema, partition_sources(target), target.broken)
+    return write_files(target, rows, ParquetSink)
 
 
 class ParquetSink:

@@ -18,13 +18,16 @@ import pyarrow.types as pt
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.model.tables import Document
 from lakeward.pipeline import json_values
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift, value_of
 from lakeward.pipeline.casts import Cast, Key, by_name, cast_plan, matched
 from lakeward.pipeline.target import arrow_schema
 
 ROWS_AT_A_TIME = 10_000  # of an iterator of rows
 
 
-def conform(data: Any, schema: Document, partition_sources: Iterable[str] = ()) -> pa.RecordBatchReader:
+def conform(
+    data: Any, schema: Document, partition_sources: Iterable[str] = (), broken: BrokenRows | None = None
+) -> pa.RecordBatchReader:
     """Data as a stream of batches of the schema document's Arrow schema, field ids in it.
 
     `data`: an Arrow table, record batch or reader, anything with Arrow's stream protocol (Polars, pandas, DuckDB), a
@@ -34,6 +37,8 @@ def conform(data: Any, schema: Document, partition_sources: Iterable[str] = ()) 
     Args:
         partition_sources: columns that partitions are made from. They must be given: rows without them would all fall into
             the partition of null.
+        broken: where rows go that do not fit, when their batch comes; none refuses them. Columns that do not fit as a whole,
+            by name or type, are refused all the same.
 
     Raises:
         FileRefused: unknown_column, missing_column, wrong_type or null_in_required, with the column in the message.
@@ -42,15 +47,10 @@ def conform(data: Any, schema: Document, partition_sources: Iterable[str] = ()) 
     target = arrow_schema(schema)
     wanted = Wanted(target, frozenset(partition_sources), write_defaults(schema))
     if isinstance(data, Mapping):
-        return pa.RecordBatchReader.from_batches(target, [_from_columns(data, wanted)])
+        return pa.RecordBatchReader.from_batches(target, list(_from_columns(data, wanted, broken)))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | pa.RecordBatch) and not _is_stream(data):
-        return pa.RecordBatchReader.from_batches(target, _from_rows(iter(data), wanted))
-    reader = _reader(data)
-    batches = map(_with_valid_texts, reader) if any(_holds_text(field.type) for field in reader.schema) else reader
-    if reader.schema == target:
-        return pa.RecordBatchReader.from_batches(target, (_checked(batch, wanted) for batch in batches))
-    plan = schema_plan(reader.schema, wanted)
-    return pa.RecordBatchReader.from_batches(target, (run(plan, batch, wanted) for batch in batches))
+        return pa.RecordBatchReader.from_batches(target, _from_rows(iter(data), wanted, broken))
+    return pa.RecordBatchReader.from_batches(target, _from_arrow(_reader(data), wanted, broken))
 
 
 def _holds_text(type_: pa.DataType) -> bool:
@@ -89,6 +89,19 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 
 # Arrow ------------------------------------------------------------------------------------------------------------------
+def _from_arrow(reader: pa.RecordBatchReader, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
+    """What is wrong with the columns themselves is refused now, and not when the first batch comes."""
+    plan = None if reader.schema == wanted.schema else schema_plan(reader.schema, wanted)
+    hold_text = any(_holds_text(field.type) for field in reader.schema)
+
+    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if hold_text:
+            batch = _with_valid_texts(batch)
+        return _checked(batch, wanted) if plan is None else run(plan, batch, wanted)
+
+    return (made for batch in reader for made in sift(batch, convert, broken, row_of))
+
+
 class Wanted(NamedTuple):
     """The columns that a table wants: their Arrow schema, those that must be given though they are optional, and defaults."""
 
@@ -189,7 +202,7 @@ def run(plan: Plan, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
 
 
 # Rows -------------------------------------------------------------------------------------------------------------------
-def _from_rows(rows: Iterator[Any], wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _from_rows(rows: Iterator[Any], wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     names = wanted.schema.names
     known = set(names)
     while chunk := list(itertools.islice(rows, ROWS_AT_A_TIME)):
@@ -198,13 +211,22 @@ def _from_rows(rows: Iterator[Any], wanted: Wanted) -> Iterator[pa.RecordBatch]:
                 raise InvalidInput(
                     f"row {str(row)[:80]!r} is a {type(row).__name__}; give each row as a dict of its columns"
                 )
-            if not row.keys() <= known:
-                check_names([str(name) for name in row], names)
-        columns = {name: [row.get(name) for row in chunk] for name in names if any(name in row for row in chunk)}
-        yield _batch(columns, wanted, len(chunk))
+        given = [name for name in names if any(name in row for row in chunk)]  # of the chunk, also for a part of it
+
+        def convert(some: list[Any], given: Sequence[str] = given) -> pa.RecordBatch:
+            for row in some:
+                if not row.keys() <= known:
+                    check_names([str(name) for name in row], names)
+            return _batch({name: [row.get(name) for row in some] for name in given}, wanted, len(some))
+
+        yield from sift(chunk, convert, broken, _dict_of)
 
 
-def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
+def _dict_of(rows: list[Any], error: FileRefused) -> BrokenRow:
+    return BrokenRow(dict(rows[0]), error.reason, str(error))
+
+
+def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     check_names([str(name) for name in columns], wanted.schema.names)
     single = next((name for name, values in columns.items() if not _is_column(values)), None)
     if single is not None:
@@ -214,7 +236,29 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted) -> pa.RecordBatch:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"columns have different lengths: {lengths}; give each the same number of values")
-    return _batch(columns, wanted, next(iter(lengths.values()), 0))
+    count = next(iter(lengths.values()), 0)
+    for field in wanted.schema:
+        if field.name not in columns:
+            wanted.check_missing(field)
+
+    def convert(some: range) -> pa.RecordBatch:
+        part = columns if len(some) == count else {name: _cut(values, some) for name, values in columns.items()}
+        return _batch(part, wanted, len(some))
+
+    def as_given(some: range, error: FileRefused) -> BrokenRow:
+        record = {name: value_of(_at(values, some.start)) for name, values in columns.items()}
+        return BrokenRow(record, error.reason, str(error))
+
+    return sift(range(count), convert, broken, as_given)
+
+
+def _cut(values: Any, some: range) -> Any:
+    """By position; pandas goes by labels otherwise."""
+    return (values.iloc if hasattr(values, "iloc") else values)[some.start : some.stop]
+
+
+def _at(values: Any, place: int) -> Any:
+    return (values.iloc if hasattr(values, "iloc") else values)[place]
 
 
 def are_columns(data: Mapping[str, Any]) -> bool:
@@ -243,9 +287,18 @@ def _array(values: Any, field: pa.Field) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if not isinstance(values, pa.Array):
-        check_values(values, field.type, field.name)
+        _check_python(values, field)
         values = _from_python(values, field)
     return cast_plan(pa.field(field.name, values.type), field, by_name, field.name)(values)
+
+
+def _check_python(values: Any, field: pa.Field) -> None:
+    try:
+        check_values(values, field.type, field.name)
+    except (TypeError, ValueError) as error:  # such as a number where a list belongs
+        raise FileRefused(
+            "wrong_type", f"column {field.name!r}: a value does not fit {field.type}: {_position(values, field)}{error}"
+        ) from error
 
 
 def _from_python(values: Any, field: pa.Field) -> pa.Array:

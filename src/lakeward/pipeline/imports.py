@@ -18,6 +18,7 @@ from lakeward.errors import FileRefused, ObjectNotFound
 from lakeward.model.files import DataFile, PartitionValues, partition_key
 from lakeward.pipeline import json_lines, parquet_check, splitting, statistics
 from lakeward.pipeline.arrow_write import ParquetSink
+from lakeward.pipeline.broken_rows import BrokenRows
 from lakeward.pipeline.conform import Wanted, run, write_defaults
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
 from lakeward.pipeline.parquet_check import ParquetSource
@@ -47,6 +48,8 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
     are matched by field id if the file carries the table's ids, else by name; types may only widen. Rewritten files are
     merged, split by partition and sorted like any write. Files without rows give none.
 
+    Lines of JSON that do not fit go to `target.broken`, if there is one. A Parquet file is taken or refused as a whole.
+
     Raises:
         FileRefused: with the file and the column or line: not_found, unreadable, truncated, wrong_format, unknown_column,
             missing_column, wrong_type, unknown_field_id, null_in_required, or changed (while it was read).
@@ -55,7 +58,8 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
     wanted = Wanted(target.arrow_schema, frozenset(partition_sources(target)), write_defaults(target.schema))
     located = [(os.fspath(path), *_located(target, os.fspath(path))) for path in paths]
     versions = [_version(location, engine) for _, location, engine in located]
-    sources = [_checked(target, *where, wanted) for where in located]
+    broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice
+    sources = [_checked(target, *where, wanted, broken) for where in located]
     as_parquet = target.metadata.format != "json"
     files: list[DataFile] = []
     rewritten: list[ParquetSource | JsonSource] = []
@@ -75,12 +79,12 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
 
 # Checks -----------------------------------------------------------------------------------------------------------------
 def _checked(
-    target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted
+    target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
 ) -> ParquetSource | JsonSource:
     if _is_parquet(path, location, engine):
         return parquet_check.check(path, location, engine, target, wanted)
     source = JsonSource(path, location, engine)
-    for _ in _json_batches(target, source):
+    for _ in _json_batches(target, source, broken):
         pass
     return source
 
@@ -198,14 +202,14 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     for source in sources:
         if isinstance(source, JsonSource):
-            yield from _json_batches(target, source)
+            yield from _json_batches(target, source, target.broken)
         else:
             yield from _parquet_batches(source, wanted)
 
 
-def _json_batches(target: WriteTarget, source: JsonSource) -> Iterator[pa.RecordBatch]:
+def _json_batches(target: WriteTarget, source: JsonSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     with source.engine.open_input(source.location) as opened:
-        yield from json_lines.read_json_lines(opened, target.schema, source.name, partition_sources(target))
+        yield from json_lines.read_json_lines(opened, target.schema, source.name, partition_sources(target), broken)
 
 
 def _parquet_batches(source: ParquetSource, wanted: Wanted) -> Iterator[pa.RecordBatch]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -20,6 +21,7 @@ from lakeward.iceberg import types
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
 from lakeward.pipeline import json_values, statistics
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, sift
 from lakeward.pipeline.conform import Wanted, check_names, conform, null_in_required, write_defaults
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
 from lakeward.pipeline.target import WriteTarget, arrow_schema
@@ -33,13 +35,16 @@ _MAGIC = {b"\x28\xb5\x2f\xfd": "zstd", b"\x1f\x8b": "gzip"}
 def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
     """Write data (see `conform`) as JSON lines below the intent's prefix; no rows, no file. Nothing is registered.
 
+    Rows that do not fit go to `target.broken`, if there is one.
+
     Raises:
         FileRefused, InvalidInput: see `conform`.
         InvalidSetting: a compression that JSON lines do not have.
         StorageError: a file could not be written.
     """
     json_codec(target.metadata.compression)
-    return write_files(target, conform(data, target.schema, partition_sources(target)), JsonSink)
+    rows = conform(data, target.schema, partition_sources(target), target.broken)
+    return write_files(target, rows, JsonSink)
 
 
 def json_codec(compression: str) -> str | None:
@@ -126,29 +131,42 @@ def encode_lines(batch: pa.RecordBatch, schema: Document) -> bytes:
 
 
 # Reading ----------------------------------------------------------------------------------------------------------------
+Row = tuple[int, dict[str, Any]]  # a line's number and its object
+
+
 def read_json_lines(
-    source: pa.NativeFile, schema: Document, name: str, must: Sequence[str] = ()
+    source: pa.NativeFile, schema: Document, name: str, must: Sequence[str] = (), broken: BrokenRows | None = None
 ) -> pa.RecordBatchReader:
     """JSON lines as batches of the schema's Arrow schema; a missing column is null. Empty lines are passed over.
 
     Args:
         name: the file's, for messages.
         must: columns that may not be missing in all lines of a batch though they are optional.
+        broken: where lines go that do not fit the schema; none refuses the file. A line that is no object is refused.
 
     Raises (when a batch is read):
         FileRefused: unreadable, unknown_column, missing_column, wrong_type, null_in_required, with the line's number.
     """
     wanted = Wanted(arrow_schema(schema), frozenset(must), write_defaults(schema))
-    return pa.RecordBatchReader.from_batches(wanted.schema, _batches(source, schema, name, wanted))
+    return pa.RecordBatchReader.from_batches(wanted.schema, _batches(source, schema, name, wanted, broken))
 
 
-def _batches(source: pa.NativeFile, schema: Document, name: str, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _batches(
+    source: pa.NativeFile, schema: Document, name: str, wanted: Wanted, broken: BrokenRows | None
+) -> Iterator[pa.RecordBatch]:
     decoder = msgspec.json.Decoder(float_hook=Decimal if _has_decimals(schema) else None)
     lines = enumerate(_lines(source, name), start=1)
+
+    def as_given(rows: list[Row], error: FileRefused) -> BrokenRow:
+        number, row = rows[0]
+        return BrokenRow(row, error.reason, str(error), {"file": name, "line": number})
+
     while chunk := list(itertools.islice(lines, ROWS_AT_A_TIME)):
         rows = [(number, _row(decoder, line, number, name)) for number, line in chunk if not line.isspace()]
+        given = set().union(*(row.keys() for _, row in rows))  # of the chunk, also for a part of it
+        convert = partial(_batch, schema=schema, name=name, wanted=wanted, given=given)
         if rows:
-            yield _batch(rows, schema, name, wanted)
+            yield from sift(rows, convert, broken, as_given)
 
 
 def _lines(source: pa.NativeFile, name: str) -> Iterator[bytes]:
@@ -184,20 +202,21 @@ def _row(decoder: Any, line: bytes, number: int, name: str) -> dict[str, Any]:
     return row
 
 
-def _batch(rows: list[tuple[int, dict[str, Any]]], schema: Document, name: str, wanted: Wanted) -> pa.RecordBatch:
+def _batch(rows: list[Row], schema: Document, name: str, wanted: Wanted, given: Set[str]) -> pa.RecordBatch:
     known = set(wanted.schema.names)
     for number, row in rows:
         if not row.keys() <= known:
             with _Line(name, number):
                 check_names(list(row), wanted.schema.names)
-    columns = [_column(rows, field, name, wanted) for field in schema["fields"]]
+    columns = [_column(rows, field, name, wanted, given) for field in schema["fields"]]
     return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
 
 
-def _column(rows: list[tuple[int, dict[str, Any]]], field: Document, name: str, wanted: Wanted) -> pa.Array:
+def _column(rows: list[Row], field: Document, name: str, wanted: Wanted, given: Set[str]) -> pa.Array:
+    """`given`: the columns that any line of the chunk has, of which `rows` may be a part."""
     column = field["name"]
     target = wanted.schema.field(column)
-    if not any(column in row for _, row in rows):
+    if column not in given:
         with _Line(name, rows[0][0]):
             wanted.check_missing(target)
         return wanted.filled(target, len(rows))
@@ -213,7 +232,7 @@ def _column(rows: list[tuple[int, dict[str, Any]]], field: Document, name: str, 
     return array
 
 
-def _raise_at_line(rows: list[tuple[int, dict[str, Any]]], field: Document, name: str, error: FileRefused) -> NoReturn:
+def _raise_at_line(rows: list[Row], field: Document, name: str, error: FileRefused) -> NoReturn:
     for number, row in rows:
         with _Line(name, number):
             json_values.decode([row.get(field["name"])], field["type"], field["name"])

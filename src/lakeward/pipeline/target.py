@@ -17,6 +17,7 @@ from lakeward.iceberg import schemas
 from lakeward.model.files import Intent
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.model.topics import Topic
+from lakeward.pipeline.broken_rows import BrokenRows
 from lakeward.storage import locations
 from lakeward.storage.engine import StorageEngine
 
@@ -43,6 +44,8 @@ class WriteTarget:
     engine: StorageEngine
     # Set where others, such as Spark's tasks, may still write below the prefix after the write has failed.
     outlived: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    # Where rows go that break the table's schema; none refuses the write for them.
+    broken: BrokenRows | None = field(default=None, repr=False, compare=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
 
     @property

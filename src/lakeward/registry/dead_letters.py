@@ -5,8 +5,8 @@ pending -> processing (claimed, with a lease) -> resolved or discarded; released
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -34,6 +34,8 @@ MAX_SOURCE_ID = 500  # bytes of UTF-8; an index holds it
 NO_TABLE = "(none)"  # of the record of an error that named none
 EVERYTHING = DeadLetterFilter()
 
+Prepared = Mapping[str, Any]  # the columns of a row that is yet to be inserted, without its times
+
 
 def add(
     registry: Registry,
@@ -58,6 +60,41 @@ def add(
         SyncRunNotFound, ErrorRecordNotFound.
     """
     check_names(schema_name, table_name)
+    values = prepare(
+        schema_name,
+        table_name,
+        operation_type,
+        record_data,
+        sync_run_id=sync_run_id,
+        error_log_id=error_log_id,
+        source_record_id=source_record_id,
+        error_message=error_message,
+        envelope=envelope,
+        redact_columns=redact_columns,
+    )
+    with joined(registry.database, connection) as joint:
+        runs.check_known(joint, sync_run_id)
+        if error_log_id is not None and error_log.load(joint, error_log_id) is None:
+            raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
+        now = dialect.now(joint)
+        row = {**values, "created_at": now, "last_failed_at": now}
+        return (dead_letters.insert if source_record_id is None else dead_letters.insert_or_count)(joint, row)
+
+
+def prepare(
+    schema_name: str,
+    table_name: str,
+    operation_type: OperationType,
+    record_data: Any,
+    *,
+    sync_run_id: int | None = None,
+    error_log_id: int | None = None,
+    source_record_id: str | None = None,
+    error_message: str | None = None,
+    envelope: Any = None,
+    redact_columns: Collection[str] = (),
+) -> Prepared:
+    """A dead letter as it will be stored, checked (but for its names) and redacted. Raises InvalidInput."""
     _check_source_id(source_record_id)
     record, known = redaction.columns(record_data, redact_columns)
     wrapping, more = redaction.columns(envelope, redact_columns)
@@ -65,7 +102,7 @@ def add(
     exact.dumps(wrapping, "envelope")
     if record is None:
         raise InvalidInput("record_data is None: a dead letter is a record; log an error where there is none")
-    values = {
+    return {
         "schema_name": schema_name,
         "table_name": table_name,
         "operation_type": runs.enum_value(OperationType, operation_type, "operation_type"),
@@ -77,13 +114,16 @@ def add(
         "error_message": redaction.storable(error_message, [*known, *more]),
         "status": DeadLetterStatus.PENDING.value,
     }
-    with joined(registry.database, connection) as joint:
-        runs.check_known(joint, sync_run_id)
-        if error_log_id is not None and error_log.load(joint, error_log_id) is None:
-            raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
-        now = dialect.now(joint)
-        row = {**values, "created_at": now, "last_failed_at": now}
-        return (dead_letters.insert if source_record_id is None else dead_letters.insert_or_count)(joint, row)
+
+
+def insert_prepared(connection: sa.Connection, letters: Sequence[Prepared], now: datetime) -> None:
+    """Keep many in the caller's transaction. Those with a source_record_id are not for this: they may be there already.
+
+    Raises SyncRunNotFound.
+    """
+    for run_id in {letter["sync_run_id"] for letter in letters}:
+        runs.check_known(connection, run_id)
+    dead_letters.insert_all(connection, [{**letter, "created_at": now, "last_failed_at": now} for letter in letters])
 
 
 def _check_source_id(source_record_id: str | None) -> None:

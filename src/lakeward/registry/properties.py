@@ -7,6 +7,7 @@ from typing import Any
 
 from lakeward.iceberg import expiry
 from lakeward.iceberg.merging import rule_of
+from lakeward.model import invalid_rows
 from lakeward.model.snapshot_rules import rules_of
 from lakeward.registry import secrets
 
@@ -21,6 +22,7 @@ def check_properties(properties: Mapping[str, Any]) -> None:
     """
     secrets.check_properties(properties)
     rules_of(properties)
+    invalid_rows.rule_of(properties)
     rule_of({name: value for name, value in properties.items() if value is not None})
     for name in _EXPIRY:
         if properties.get(name) is not None:

@@ -18,7 +18,7 @@ from lakeward.errors import (
 )
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
 from lakeward.model.tables import Table, TableMetadata
-from lakeward.registry import counters, leases
+from lakeward.registry import counters, dead_letters, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
 from lakeward.registry.settling import Also, settled
@@ -40,6 +40,7 @@ def register(
     batch: Batch | None = None,
     lease: Lease | None = None,
     also: Also | None = None,
+    letters: Sequence[dead_letters.Prepared] = (),
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
 
@@ -48,6 +49,7 @@ def register(
 
     Args:
         also: what else belongs to this commit; it gets the connection and the registry's time, before the files are added.
+        letters: rows of the same write that did not fit; they become dead letters in this commit.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -55,12 +57,13 @@ def register(
         BatchOutOfOrder: the batch does not start where its stream stands.
         LeaseLost: the lease's fence is no longer current.
         FileRefused: a file is registered already.
+        SyncRunNotFound: a letter names a run that is not there.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
     """
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
-    write = _Write(table, intent, files, batch, lease, also)
+    write = _Write(table, intent, files, batch, lease, also, letters)
     result = settled(
         registry,
         intent,
@@ -79,6 +82,7 @@ class _Write(NamedTuple):
     batch: Batch | None
     lease: Lease | None
     also: Also | None
+    letters: Sequence[dead_letters.Prepared]
 
 
 def _register(registry: Registry, write: _Write) -> AppendResult:
@@ -86,7 +90,8 @@ def _register(registry: Registry, write: _Write) -> AppendResult:
         return _register_in(connection, registry, write, now)
 
     table_id, front = write.table.table_id, registry.front
-    if write.also is not None or write.lease is not None:  # both may wait for what another table's writers hold
+    # The first two may wait for what another table's writers hold; letters are many and large, and would keep others.
+    if write.also is not None or write.lease is not None or write.letters:
         return front.commit_alone(work, table_id=table_id)
     return front.commit(work, table_id=table_id, weight=len(write.files))
 
@@ -105,21 +110,24 @@ def _register_in(connection: sa.Connection, registry: Registry, write: _Write, n
         )
     if write.lease is not None:
         leases.check(connection, write.lease)
-    result = _result(table, write.files)
+    result = _result(write)
     if batch is not None:
         _apply_batch(connection, table, batch, result, now)
     if write.also is not None:
         write.also(connection, now)
+    if write.letters:
+        dead_letters.insert_prepared(connection, write.letters, now)
     insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
     return result
 
 
-def _result(table: Table, files: Sequence[DataFile]) -> AppendResult:
+def _result(write: _Write) -> AppendResult:
     return AppendResult(
-        table_uuid=table.table_uuid,
-        rows=sum(file.row_count for file in files),
-        files=[file.path for file in files],
-        bytes=sum(file.size for file in files),
+        table_uuid=write.table.table_uuid,
+        rows=sum(file.row_count for file in write.files),
+        files=[file.path for file in write.files],
+        bytes=sum(file.size for file in write.files),
+        dead_letters=len(write.letters),
     )
 
 
@@ -269,7 +277,7 @@ def insert_footers(
 
 def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
     """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
-    result = _result(write.table, write.files)
+    result = _result(write)
     first = None if write.batch is None else first_answer_in(connection, write.table, write.batch)
     if first is not None:
         return result if first.files == result.files else first

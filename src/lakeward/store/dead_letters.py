@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,10 @@ def _record(row: Mapping[Any, Any]) -> DeadLetter:
 def insert(connection: sa.Connection, values: Mapping[str, Any]) -> DeadLetter:
     made = connection.execute(dead_letter_queue.insert().values(values).returning(*_COLUMNS)).mappings().one()
     return _record(made)
+
+
+def insert_all(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    connection.execute(dead_letter_queue.insert(), rows)
 
 
 def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> DeadLetter:

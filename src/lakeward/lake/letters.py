@@ -1,0 +1,73 @@
+"""Rows that broke a table's schema, as dead letters: where the table's policy says so, they are kept with the good rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from lakeward.errors import InvalidInput
+from lakeward.model import exact
+from lakeward.model.files import Batch
+from lakeward.model.invalid_rows import rule_of
+from lakeward.model.operations import OperationType
+from lakeward.model.tables import Table, TableMetadata
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows
+from lakeward.registry import dead_letters
+
+
+def broken_rows(metadata: TableMetadata) -> BrokenRows | None:
+    """Where a write's rows go that do not fit; none where the table refuses them."""
+    rule = rule_of(metadata.properties)
+    return BrokenRows(rule.max) if rule.keeps else None
+
+
+def letters_of(
+    table: Table,
+    metadata: TableMetadata,
+    broken: BrokenRows | None,
+    *,
+    batch: Batch | None = None,
+    sync_run_id: int | None = None,
+) -> list[dead_letters.Prepared]:
+    """The dead letters of one write, ready to be committed with its good rows."""
+    if broken is None or not broken.rows:
+        return []
+    redacted = rule_of(metadata.properties).redacted
+    key = {} if batch is None else {"batch": [batch.stream, batch.batch_id]}
+    return [
+        dead_letters.prepare(
+            ".".join(table.namespace),
+            table.name,
+            OperationType.INSERT,
+            _kept(row.record),
+            sync_run_id=sync_run_id,
+            error_message=_message(row, redacted),
+            envelope={"reason": row.reason, **row.origin, **key},
+            redact_columns=redacted,
+        )
+        for row in broken.rows
+    ]
+
+
+def _kept(record: Mapping[Any, Any]) -> Any:
+    """The row, with the repr of a value that is of a type the registry cannot keep."""
+    try:
+        exact.dumps(record)
+    except (InvalidInput, ValueError):
+        return {name: _value(value) for name, value in record.items()}
+    return record
+
+
+def _value(value: Any) -> Any:
+    try:
+        exact.dumps(value)
+    except (InvalidInput, ValueError):
+        return repr(value)
+    return value
+
+
+def _message(row: BrokenRow, redacted: Collection[str]) -> str:
+    """Why the row does not fit. A message may quote a part of the value, so that one of a redacted column says the rule alone."""
+    shown = row.message.lower()
+    hidden = next((name for name in redacted if name.lower() in shown), None)
+    return f"{row.reason}: {row.message if hidden is None else f'column {hidden!r}, whose values are not shown'}"

@@ -1,0 +1,377 @@
+"""Rows that break a table's schema: where its policy says so they become dead letters, in the commit of the good rows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import threading
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakeward import Lake, StorageManager
+from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput
+from lakeward.metadata import MetadataManager
+from lakeward.model.operations import DeadLetter, DeadLetterStatus, OperationType
+from lakeward.registry import dead_letters, runs
+from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
+
+NAME = "sales.orders"
+SCHEMA = {"id": "long not null", "name": "string", "price": "decimal(9,2)", "raw": "binary"}
+POLICY = {"lakeward.invalid-rows": "dead-letter"}
+
+
+@pytest.fixture
+def lake(made_url: str, tmp_path: Path) -> Any:
+    with open_lake(made_url, tmp_path) as opened:
+        yield opened
+
+
+def table(lake: Lake, properties: dict[str, str] | None = None, **options: Any) -> None:
+    make_table(lake, NAME, schema=options.pop("schema", SCHEMA), properties=POLICY | (properties or {}), **options)
+
+
+def letters(lake: Lake) -> list[DeadLetter]:
+    """The oldest first."""
+    return dead_letters.list_dead_letters(lake.registry, limit=None)[::-1]
+
+
+def ids(lake: Lake) -> list[int]:
+    return sorted(lake.scan(NAME).read_all()["id"].to_pylist())
+
+
+# The policy ---------------------------------------------------------------------------------------------------------------
+def test_without_the_policy_one_bad_row_refuses_the_write_and_leaves_no_letter(lake: Lake) -> None:
+    make_table(lake, NAME, schema=SCHEMA)
+    with pytest.raises(FileRefused) as refused:
+        lake.append(NAME, [{"id": 1}, {"id": None}])
+    assert refused.value.reason == "null_in_required"
+    assert letters(lake) == [] and ids(lake) == []
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"lakeward.invalid-rows": "ignore"},
+        {"lakeward.invalid-rows.max": "0"},
+        {"lakeward.invalid-rows.max": "many"},
+        {"lakeward.invalid-rows.limit": "5"},
+    ],
+)
+def test_a_policy_that_cannot_be_meant_is_refused_by_name(lake: Lake, properties: dict[str, str]) -> None:
+    make_table(lake, NAME)
+    with pytest.raises(InvalidInput, match=next(iter(properties))):
+        lake.set_properties(NAME, properties)
+
+
+# What becomes of the rows -------------------------------------------------------------------------------------------------
+def test_bad_rows_are_kept_as_they_were_given_and_good_ones_are_written(lake: Lake) -> None:
+    table(lake)
+    bad: list[dict[str, Any]] = [
+        {"id": None, "name": "no id"},
+        {"id": "two", "name": "a text for a number"},
+        {"id": 2**70, "name": "too large"},
+        {"id": 4, "price": Decimal("1234567890123456789012345678901234567890")},
+        {"id": 5, "price": Decimal("0.001")},
+        {"id": 6, "colour": "unknown"},
+        {"id": 7, "raw": "a text for bytes"},
+        {"id": 8, "name": "\ud800"},
+        {"id": math.nan, "name": "NUL \0 inside", "raw": b"\x00\xff"},
+    ]
+    good = [{"id": 100 + i, "name": "NUL \0 is a character", "raw": b"\x00"} for i in range(10)]
+    mixed = [row for pair in zip(bad, good, strict=False) for row in pair] + good[9:]
+    result = lake.append(NAME, mixed)
+    assert (result.rows, result.dead_letters) == (10, 9)
+    assert ids(lake) == list(range(100, 110))
+    found = letters(lake)
+    assert [letter.record_data for letter in found][:-1] == bad[:-1]
+    assert math.isnan(found[-1].record_data["id"]) and found[-1].record_data["raw"] == b"\x00\xff"
+    assert {(x.schema_name, x.table_name, x.operation_type, x.status) for x in found} == {
+        ("sales", "orders", OperationType.INSERT, DeadLetterStatus.PENDING)
+    }
+    reasons = [letter.envelope["reason"] for letter in found]
+    assert reasons == ["null_in_required", *["wrong_type"] * 4, "unknown_column", *["wrong_type"] * 3]
+    assert all(x.error_message is not None and x.error_message.startswith(x.envelope["reason"]) for x in found)
+    assert "'colour'" in str(found[5].error_message)
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_a_value_that_nothing_can_store_is_kept_as_its_repr_beside_the_others(lake: Lake) -> None:
+    table(lake)
+    assert lake.append(NAME, [{"id": object(), "name": "kept", "price": date(1, 1, 1)}]).dead_letters == 1
+    (found,) = letters(lake)
+    assert found.record_data["id"].startswith("<object object")
+    assert found.record_data["name"] == "kept" and found.record_data["price"] == date(1, 1, 1)
+
+
+def test_a_record_of_ten_megabytes_comes_back_whole(lake: Lake) -> None:
+    table(lake)
+    huge = "ä\0" * 5_000_000
+    assert lake.append(NAME, [{"id": 1}, {"id": None, "name": huge}]).dead_letters == 1
+    assert letters(lake)[0].record_data == {"id": None, "name": huge}
+
+
+def test_if_all_rows_are_bad_the_letters_are_committed_alone(lake: Lake) -> None:
+    table(lake)
+    result = lake.append(NAME, [{"name": "a"}, {"name": "b"}], batch=("s", "1"))
+    assert (result.rows, result.files, result.dead_letters, result.replayed) == (0, [], 2, False)
+    assert [x.record_data for x in letters(lake)] == [{"name": "a"}, {"name": "b"}]
+    assert lake.append(NAME, [{"name": "c"}]).dead_letters == 1  # without a key too
+    assert_nothing_left_over(lake, NAME)
+    assert objects(lake, lake.table(NAME)) == set()
+
+
+def test_a_single_row_without_a_required_column_is_a_letter_and_so_is_one_of_a_partition_s_column(lake: Lake) -> None:
+    table(lake, partition_by=["name"])
+    result = lake.append(NAME, [{"id": 1}])
+    assert (result.rows, result.dead_letters) == (0, 1)
+    assert letters(lake)[0].envelope == {"reason": "missing_column"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pa.table({"id": ["one", "two"]}),  # another type
+        pa.table({"name": ["a"]}),  # a required column is missing
+        pa.table({"id": [1], "colour": ["red"]}),
+        {"name": ["a", "b"]},
+        [{"id": 1}, "no row"],
+    ],
+)
+def test_a_fault_of_the_input_as_a_whole_is_refused_and_leaves_no_letter(lake: Lake, data: Any) -> None:
+    table(lake)
+    with pytest.raises(InvalidInput):
+        lake.append(NAME, data)
+    assert letters(lake) == [] and ids(lake) == []
+    assert_nothing_left_over(lake, NAME)
+
+
+# Kinds of data ------------------------------------------------------------------------------------------------------------
+def arrow() -> pa.Table:
+    broken_text = pa.Array.from_buffers(
+        pa.string(), 4, [None, pa.py_buffer(b"\x00\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04\x00\x00\x00"), pa.py_buffer(b"ab\xffd")]
+    )  # fmt: skip
+    prices = pa.array([Decimal("1.10"), Decimal("12345678901234567890.12"), None, None], pa.decimal128(38, 2))
+    return pa.table({"id": pa.array([1, 2, 3, None], pa.int64()), "name": broken_text, "price": prices})
+
+
+@pytest.mark.parametrize("kind", ["table", "reader", "batch", "columns"])
+def test_rows_of_arrow_data_are_taken_apart(lake: Lake, kind: str) -> None:
+    table(lake)
+    data = arrow()
+    forms: dict[str, Any] = {
+        "table": data,
+        "reader": data.to_reader(),
+        "batch": data.to_batches()[0],
+        "columns": {name: data[name] for name in data.column_names if name != "name"},
+    }
+    result = lake.append(NAME, forms[kind])
+    found = [letter.record_data for letter in letters(lake)]
+    if kind == "columns":
+        assert (result.rows, ids(lake)) == (2, [1, 3])
+        return
+    assert (result.rows, ids(lake)) == (1, [1])
+    assert found == [
+        {"id": 2, "name": "b", "price": Decimal("12345678901234567890.12")},
+        {"id": 3, "name": b"\xff", "price": None},
+        {"id": None, "name": "d", "price": None},
+    ]
+
+
+def test_columns_of_lists_are_taken_apart_by_row(lake: Lake) -> None:
+    table(lake)
+    assert lake.append(NAME, {"id": [1, None, 3], "name": ["a", "b", "c"]}).dead_letters == 1
+    assert letters(lake)[0].record_data == {"id": None, "name": "b"}
+    assert ids(lake) == [1, 3]
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_lines_of_json_say_their_file_and_line(lake: Lake, tmp_path: Path, format: str) -> None:
+    table(lake, format=format)
+    lines = [{"id": 1, "price": "1.10"}, {"id": "x"}, {"id": 3, "price": 1e300}, {"id": 4}, {"name": "none"}]
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl.gz"
+    one.write_text("\n".join(json.dumps(line) for line in lines))
+    two.write_bytes(gzip.compress(b'{"id": 10}\n\n{"id": 11, "size": 1}\n'))
+    result = lake.append(NAME, [one, two], batch=("files", "1"))
+    assert (result.rows, result.dead_letters) == (3, 4)
+    assert ids(lake) == [1, 4, 10]
+    found = letters(lake)
+    assert [(Path(x.envelope["file"]).name, x.envelope["line"]) for x in found] == [
+        ("one.jsonl", 2),
+        ("one.jsonl", 3),
+        ("one.jsonl", 5),
+        ("two.jsonl.gz", 3),
+    ]
+    assert found[0].record_data == {"id": "x"} and found[3].record_data == {"id": 11, "size": 1}
+    assert found[0].envelope["batch"] == ["files", "1"]
+    assert f"{one}, line 2" in str(found[0].error_message)
+
+
+def test_a_line_that_is_no_object_refuses_the_file(lake: Lake, tmp_path: Path) -> None:
+    table(lake)
+    (tmp_path / "torn.jsonl").write_text('{"id": "x"}\n{"id": 2')
+    with pytest.raises(FileRefused) as refused:
+        lake.append(NAME, tmp_path / "torn.jsonl")
+    assert refused.value.reason == "unreadable"
+    assert letters(lake) == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_rows_for_a_table_of_either_format_are_taken_apart(lake: Lake, format: str) -> None:
+    table(lake, format=format)
+    assert lake.append(NAME, [{"id": 1}, {"id": None}]).dead_letters == 1
+    assert ids(lake) == [1]
+
+
+def test_a_replaced_partition_keeps_its_bad_rows_as_letters(lake: Lake) -> None:
+    table(lake, partition_by=["name"])
+    lake.append(NAME, [{"id": 1, "name": "a"}])
+    rows = [{"id": 2, "name": "a"}, {"id": None, "name": "a"}]
+    assert StorageManager(lake).insert_partition("sales", "orders", {"name": "a"}, rows).dead_letters == 1
+    assert ids(lake) == [2] and len(letters(lake)) == 1
+
+
+# Together, or not at all --------------------------------------------------------------------------------------------------
+def test_a_batch_seen_before_adds_no_letter_and_gets_the_first_answer(lake: Lake) -> None:
+    table(lake)
+    first = lake.append(NAME, [{"id": 1}, {"id": None}], batch=("s", "1"))
+    again = lake.append(NAME, [{"id": 1}, {"id": None}], batch=("s", "1"))
+    assert (first.dead_letters, again.dead_letters, again.replayed) == (1, 1, True)
+    assert len(letters(lake)) == 1 and ids(lake) == [1]
+
+
+def test_one_batch_from_many_threads_at_once_adds_its_letters_once(lake: Lake) -> None:
+    table(lake)
+    results = []
+
+    def send() -> None:
+        results.append(lake.append(NAME, [{"id": 1}, {"id": None}], batch=("s", "1")))
+
+    threads = [threading.Thread(target=send) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(result.replayed for result in results) == [False, *[True] * 5]
+    assert len(letters(lake)) == 1 and ids(lake) == [1]
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_a_write_that_fails_at_its_commit_leaves_no_letter(lake: Lake) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": 1}], batch=("s", "1", None, 10))
+    with pytest.raises(BatchOutOfOrder):
+        lake.append(NAME, [{"id": 2}, {"id": None}], batch=("s", "2", 99, 100))
+    assert letters(lake) == [] and ids(lake) == [1]
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_more_bad_rows_than_the_table_takes_refuse_the_write_and_say_which_rules_they_broke(lake: Lake) -> None:
+    table(lake, {"lakeward.invalid-rows.max": "3"})
+    rows: list[dict[str, Any]] = [{"id": "x"}, {"id": 1}, {"id": None}, {"id": "y"}]
+    assert lake.append(NAME, rows).dead_letters == 3
+    with pytest.raises(FileRefused) as refused:
+        lake.append(NAME, [*rows, {"id": "z"}, {"id": "w"}])
+    assert refused.value.reason == "wrong_type"
+    assert "more than 3 rows do not fit (3 wrong_type, 1 null_in_required" in str(refused.value)
+    assert len(letters(lake)) == 3 and ids(lake) == [1]
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_the_most_is_over_all_files_of_a_write(lake: Lake, tmp_path: Path) -> None:
+    table(lake, {"lakeward.invalid-rows.max": "1"})
+    files = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    for file in files:
+        file.write_text('{"id": 1}\n{"id": null}\n')
+    with pytest.raises(FileRefused, match="more than 1 rows"):
+        lake.append(NAME, files)
+    assert letters(lake) == []
+
+
+def test_letters_name_the_run_of_their_write_which_counts_their_rows_as_processed(lake: Lake, tmp_path: Path) -> None:
+    table(lake)
+    (tmp_path / "one.jsonl").write_text('{"id": 1}\n{"id": null}\n')
+    lake.append(NAME, tmp_path / "one.jsonl")
+    with lake.writer(NAME) as writer:
+        writer.write([{"id": 2}, {"id": 3}, {"id": None}])
+    for letter, inserted in zip(letters(lake), (1, 2), strict=True):
+        assert letter.sync_run_id is not None
+        run = runs.get(lake.registry, letter.sync_run_id)
+        assert (run.records_processed, run.records_inserted) == (inserted + 1, inserted)
+
+
+# The rolling writer -------------------------------------------------------------------------------------------------------
+def test_a_rolling_writer_commits_bad_rows_with_its_file(lake: Lake) -> None:
+    table(lake)
+    with lake.writer(NAME) as writer:
+        writer.write({"id": 1})
+        writer.write([{"id": None}, {"id": 2}])
+        assert letters(lake) == []
+        result = writer.rotate()
+        assert result is not None and (result.rows, result.dead_letters) == (2, 1)
+        writer.write({"id": "x"})
+    assert (writer.committed_rows, writer.dead_letters) == (2, 2)
+    assert [x.record_data for x in letters(lake)] == [{"id": None}, {"id": "x"}]
+    assert ids(lake) == [1, 2]
+
+
+def test_a_rolling_writer_rotates_when_it_holds_as_many_bad_rows_as_a_write_may_have(lake: Lake) -> None:
+    table(lake, {"lakeward.invalid-rows.max": "2"})
+    with lake.writer(NAME) as writer:
+        for _ in range(5):
+            writer.write({"id": None})
+        assert len(letters(lake)) == 4
+        with pytest.raises(FileRefused, match="more than 2 rows"):
+            writer.write([{"id": None}] * 3)
+    assert len(letters(lake)) == 5
+
+
+def test_a_rolling_writer_whose_block_fails_leaves_no_letter(lake: Lake) -> None:
+    table(lake)
+    with pytest.raises(KeyError), lake.writer(NAME) as writer:
+        writer.write([{"id": 1}, {"id": None}])
+        raise KeyError
+    assert letters(lake) == [] and ids(lake) == []
+
+
+# Secrets and the way back -------------------------------------------------------------------------------------------------
+def test_columns_that_the_table_names_are_hidden_in_record_and_message(lake: Lake, made_url: str) -> None:
+    table(lake, {"lakeward.redact-columns": "name, raw"})
+    secret = "hunter2-" * 30  # longer than what a message quotes
+    lake.append(NAME, [{"id": None, "name": secret}, {"id": 1, "raw": secret}, {"id": "x" + secret[:4], "name": "x"}])
+    found = letters(lake)
+    assert [letter.record_data.get("name") for letter in found] == ["***", None, "***"]
+    assert "hunter2" not in repr(found[:2])
+    assert found[1].error_message == "wrong_type: column 'raw', whose values are not shown"
+
+
+def test_repaired_records_are_appended_and_their_letters_resolved(lake: Lake) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": "7", "price": Decimal("1.10")}, {"id": 1}])
+    with MetadataManager(lake) as manager:
+        for letter in manager.claim_dead_letters("repair"):
+            row = letter.record_data | {"id": int(letter.record_data["id"])}
+            lake.append(NAME, [row], batch=("dead letters", str(letter.id)))
+            manager.resolve_dead_letter(letter.id, "id was a text", letter.claim)
+    assert ids(lake) == [1, 7]
+    assert [x.status for x in letters(lake)] == [DeadLetterStatus.RESOLVED]
+
+
+def test_strange_values_of_arrow_come_back_as_they_can(lake: Lake) -> None:
+    make_table(lake, NAME, schema={"id": "long not null", "at": "timestamp", "d": "date"}, properties=POLICY)
+    data = pa.table(
+        {
+            "id": pa.array([None, None], pa.int64()),
+            "at": pa.array([2**62, 0], pa.timestamp("us")),  # past the year 9999
+            "d": pa.array([-1_000_000, 0], pa.date32()),  # before the year 1
+        }
+    )
+    assert lake.append(NAME, data).dead_letters == 2
+    first, second = (letter.record_data for letter in letters(lake))
+    assert isinstance(first["at"], str) and isinstance(first["d"], str)
+    assert second == {"id": None, "at": datetime(1970, 1, 1), "d": date(1970, 1, 1)}
