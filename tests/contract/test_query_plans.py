@@ -210,7 +210,6 @@ CALLS: dict[str, list[Call]] = {
     "files.count_pending": [lambda m, c: m.count_pending(c, BIG)],
     "files.delete": [lambda m, c: m.delete(c, BIG, [7, 8])],
     "files.has_deletes": [lambda m, c: m.has_deletes(c, BIG, 0, "1")],
-    "files.has_pending": [lambda m, c: m.has_pending(c, BIG)],
     "files.in_partition": [lambda m, c: m.in_partition(c, BIG, 0, "1")],
     "files.is_duplicate": [],  # reads an error, not the database
     "files.insert": [lambda m, c: m.insert(c, [_new_file])],
@@ -735,7 +734,7 @@ def _fill_operations(insert: Callable[[str, list[dict[str, Any]]], None]) -> Non
 
 
 PARTIAL = {
-    "ix_table_files_pending": "files.has_pending",
+    "ix_table_files_pending": "files.count_pending",
     "ix_table_files_set_aside": "files.set_aside",
     "ix_table_snapshots_retained": "snapshots.retained",
     "ix_retired_files_removal_pending": "retired.has_removals_pending",

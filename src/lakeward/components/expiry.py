@@ -8,10 +8,10 @@ import msgspec
 import structlog
 
 from lakeward.components.metadata_change import Change, change, preview
-from lakeward.errors import InvalidInput
+from lakeward.errors import InvalidInput, LeaseHeld
 from lakeward.iceberg import expiry
 from lakeward.model.tables import Document, Table
-from lakeward.registry import Registry
+from lakeward.registry import Registry, compaction
 
 log = structlog.get_logger()
 
@@ -42,6 +42,7 @@ def expire(
 
     Raises:
         InvalidInput: a naive time, `keep` below 1, or a property that is no number.
+        LeaseHeld: somebody holds the table, such as a rollback, which may go to a snapshot that is old.
         MetadataConflict, StorageError, TableNotFound.
     """
     if isinstance(older_than, datetime) and older_than.tzinfo is None:
@@ -50,7 +51,7 @@ def expire(
         raise InvalidInput(f"keep={keep}: the newest snapshot always stays; give 1 or more")
     result = ExpireResult()
 
-    def edit(_: Table, document: Document, now: datetime) -> Change | None:
+    def edit(table: Table, document: Document, now: datetime) -> Change | None:
         nonlocal result
         before = now - older_than if isinstance(older_than, timedelta) else older_than
         found = expiry.find_expired(
@@ -60,6 +61,10 @@ def expire(
         result = ExpireResult(gone, found.refs, len(document.get("snapshots") or ()) - len(gone))
         if found.is_empty:
             return None
+        if not dry_run and compaction.is_held(registry, table):
+            raise LeaseHeld(
+                f"{table.identifier} is held, by a rollback perhaps: expire its snapshots when that is over"
+            )
         return Change(expiry.without(document, found), left=tuple(found.snapshots))
 
     if dry_run:

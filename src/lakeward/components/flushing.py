@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -22,6 +23,7 @@ from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
 from lakeward.model.tables import Document, TableMetadata
 from lakeward.registry import Registry, compaction, intents, snapshots
+from lakeward.registry.leases import Lease
 from lakeward.registry.snapshots import Conflict, Made, Pending
 
 log = structlog.get_logger()
@@ -52,7 +54,16 @@ def lock_of(registry: Registry, table_id: int) -> threading.Lock:
     return _locks.setdefault((registry.database.url.render_as_string(), table_id), threading.Lock())
 
 
-def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: bool = True) -> FlushResult:
+class Hold(NamedTuple):
+    """Given by whoever holds the table to its own commits: they wait for nobody."""
+
+    lease: Lease
+    keep: int  # a snapshot that they leave in the metadata, however many there are
+
+
+def flush(
+    registry: Registry, table_id: int, trigger: str = "manual", *, files: bool = True, hold: Hold | None = None
+) -> FlushResult:
     """Make the Iceberg metadata of a table show all that the registry says; without `files`, its schema and properties.
 
     Args:
@@ -60,7 +71,8 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
 
     Raises:
         TableNotFound: the table has been dropped.
-        LeaseHeld: somebody holds the table's pending files, and did not let go in `hold_timeout_seconds`.
+        LeaseHeld: somebody else holds the table's pending files, and did not let go in `hold_timeout_seconds`.
+        LeaseLost: `hold` ran out.
         MetadataConflict: others were quicker in all tries.
         StorageError: an object cannot be read or written.
     """
@@ -69,21 +81,24 @@ def flush(registry: Registry, table_id: int, trigger: str = "manual", *, files: 
     if first.is_empty:
         return _unchanged(first, started)
     deadline = time.monotonic() + registry.settings.hold_timeout_seconds
-    # Before the lock: the wait of many is one wait.
-    state = _await_release(registry, table_id, files, deadline) if _is_kept(first) else first
-    done: list[Made] = []
-    with _alone(registry, table_id) as at_once:
-        for attempt in range(TRIES):
-            if attempt or not at_once:  # else it is as fresh as can be, and the commit looks whether it still holds
-                state = _await_release(registry, table_id, files, deadline)
+    state, done, tries = first, list[Made](), 0
+    while tries < TRIES:
+        if hold is None and _is_kept(state):
+            state = _await_release(registry, table_id, files, deadline)
+        with _alone(registry, table_id) as at_once:
+            if tries or not at_once:  # else it is as fresh as can be, and the commit looks whether it still holds
+                state = snapshots.pending(registry, table_id, with_files=files)
+            if hold is None and _is_kept(state):
+                continue  # the wait is not under the lock: whoever holds the table needs it
             if state.is_empty or _covered(first, state):
                 return _result(done, started) if done else _unchanged(state, started)
+            tries += 1
             step, operation = compaction.next_snapshot(state)
             try:
-                done.append(_attempt(registry, step, trigger, operation))
+                done.append(_attempt(registry, step, trigger, operation, hold))
             except Conflict as conflict:
-                log.debug("flush_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
-                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))
+                log.debug("flush_conflict", table=str(state.table.identifier), attempt=tries, why=str(conflict))
+                time.sleep(random.uniform(0, 0.01 * tries))
                 continue
             if step is state:
                 return _result(done, started)
@@ -152,22 +167,24 @@ def _covered(first: Pending, now: Pending) -> bool:
     )
 
 
-def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | None) -> Made:
+def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | None, hold: Hold | None) -> Made:
     """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
     with intents.declared(registry, state.table, "flush") as intent:
-        made = build(registry, state, intent, operation)
-        snapshots.commit(registry, state.table, intent, made, trigger)
+        made = build(registry, state, intent, operation, hold)
+        snapshots.commit(registry, state.table, intent, made, trigger, hold=hold and hold.lease)
     for file, reason in made.rejected:
         log.error("file_set_aside", table=str(state.table.identifier), file=file.file_path, reason=reason)
     return made
 
 
-def build(registry: Registry, state: Pending, intent: Intent, operation: str | None = None) -> Made:
+def build(
+    registry: Registry, state: Pending, intent: Intent, operation: str | None = None, hold: Hold | None = None
+) -> Made:
     """Write the objects of a flush below the intent's prefix; nothing is committed yet. `operation`: see build_snapshot."""
     engine = registry.engine(state.table.location)
     document, superseded = next_document(registry, state)
     built = _snapshot(state, document, intent, engine.read, engine.write, operation)
-    return write_metadata(registry, state, intent, built.document if built else document, superseded, built)
+    return write_metadata(registry, state, intent, built.document if built else document, superseded, built, hold=hold)
 
 
 def next_document(registry: Registry, state: Pending) -> tuple[Document, list[tuple[str, str]]]:
@@ -190,6 +207,7 @@ def write_metadata(
     superseded: list[tuple[str, str]],
     built: Built | None = None,
     left: Sequence[Document] = (),
+    hold: Hold | None = None,
 ) -> Made:
     """Write a metadata file below the intent's prefix, without what is too old to be in it.
 
@@ -197,7 +215,7 @@ def write_metadata(
         superseded: (kind, location) of what the new file does not need.
         left: snapshots that have been taken out of the document already.
     """
-    document, trimmed = _trimmed(registry, document)
+    document, trimmed = (document, []) if state.is_held and hold is None else _trimmed(registry, document, hold)
     location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
     registry.engine(location).write(location, metadata.encode(document))
     rejected = built.rejected if built else []
@@ -219,11 +237,12 @@ def write_metadata(
     )
 
 
-def _trimmed(registry: Registry, document: Document) -> tuple[Document, list[Document]]:
+def _trimmed(registry: Registry, document: Document, hold: Hold | None) -> tuple[Document, list[Document]]:
     keep = registry.settings.keep_snapshots
     if len(document["snapshots"]) <= keep:
         return document, []
-    return metadata.trim_snapshots(document, keep, expiry.protected(document, document["last-updated-ms"]))
+    protected = expiry.protected(document, document["last-updated-ms"])
+    return metadata.trim_snapshots(document, keep, protected if hold is None else {*protected, hold.keep})
 
 
 def _with_versions(state: Pending, document: Document | None) -> Document:

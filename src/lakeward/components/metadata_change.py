@@ -11,6 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from lakeward.components import flushing
+from lakeward.components.flushing import Hold
 from lakeward.errors import MetadataConflict
 from lakeward.iceberg import metadata
 from lakeward.model.tables import Document, Table
@@ -36,7 +37,13 @@ class Change(NamedTuple):
 Edit = Callable[[Table, Document, datetime], Change | None]
 
 
-def change(registry: Registry, table_id: int, edit: Edit, before_retry: Callable[[], object] = lambda: None) -> bool:
+def change(
+    registry: Registry,
+    table_id: int,
+    edit: Edit,
+    before_retry: Callable[[], object] = lambda: None,
+    hold: Hold | None = None,
+) -> bool:
     """Write a table's metadata file as `edit` has it and make it the current one; whether there was something to change.
 
     Where the table moves on meanwhile, `edit` is asked again, after `before_retry`, with what the metadata is then.
@@ -44,6 +51,7 @@ def change(registry: Registry, table_id: int, edit: Edit, before_retry: Callable
     Raises:
         TableNotFound: the table has been dropped.
         MetadataConflict: others were quicker in all tries.
+        LeaseLost: `hold` ran out.
         StorageError: an object cannot be read or written; and what `edit` raises.
     """
     state = snapshots.pending(registry, table_id, with_files=False)
@@ -54,7 +62,7 @@ def change(registry: Registry, table_id: int, edit: Edit, before_retry: Callable
             state = snapshots.pending(registry, table_id, with_files=False)
         try:
             with flushing.lock_of(registry, table_id):
-                is_changed = _try(registry, state, edit)
+                is_changed = _try(registry, state, edit, hold)
         except Conflict as conflict:
             log.debug("change_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
             continue
@@ -72,7 +80,7 @@ def preview(registry: Registry, table_id: int, edit: Edit) -> None:
     edit(state.table, document, state.now)
 
 
-def _try(registry: Registry, state: Pending, edit: Edit) -> bool:
+def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None) -> bool:
     document, superseded = flushing.next_document(registry, state)
     wanted = edit(state.table, document, state.now)
     if wanted is None:
@@ -81,9 +89,10 @@ def _try(registry: Registry, state: Pending, edit: Edit) -> bool:
         now_ms = int(state.now.timestamp() * 1000)
         document = {**wanted.document, "last-updated-ms": max(now_ms, wanted.document["last-updated-ms"])}
         made = flushing.write_metadata(
-            registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left
+            registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left, hold=hold
         )
-        snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also)
+        lease = None if hold is None else hold.lease
+        snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also, hold=lease)
     return True
 
 

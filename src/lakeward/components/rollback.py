@@ -1,6 +1,8 @@
 """Rollback: a table goes back to one of its snapshots, and the registry's files become exactly that snapshot's.
 
 What is pending becomes a snapshot first: nothing that was acknowledged is lost, and the table can go forward to it again.
+The table is held for all of it. Appends do not wait for that; what they register meanwhile stays pending, and comes on top of
+what the table goes back to. So a writer that never rests cannot keep a table from going back.
 """
 
 from __future__ import annotations
@@ -12,18 +14,20 @@ import sqlalchemy as sa
 import structlog
 
 from lakeward.components import refs as names
-from lakeward.components.flushing import flush
+from lakeward.components.flushing import Hold, flush
 from lakeward.components.metadata_change import Change, change
 from lakeward.errors import SnapshotNotFound
 from lakeward.iceberg import manifests, metadata, refs
 from lakeward.iceberg.manifests import DATA, Record
 from lakeward.model.tables import Document, Table
-from lakeward.registry import Registry, rollback
+from lakeward.registry import Registry, rollback, snapshots
 from lakeward.registry.retirement import Removed
 from lakeward.registry.rollback import Differences
 from lakeward.storage.engine import StorageEngine
 
 log = structlog.get_logger()
+
+HOLD_SECONDS = 5.0  # renewed meanwhile; queries wait for so long at most for a rollback that has died
 
 
 class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +35,7 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     previous_snapshot_id: int  # the one that was current, with all that was pending in it
     files_back: int = 0  # that came back out of quarantine
     files_retired: int = 0
+    files_on_top: int = 0  # that were registered while it ran: they are pending, and in neither of the two snapshots
 
 
 def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackResult:
@@ -38,19 +43,31 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
 
     The files of the table become that snapshot's: those added since go to quarantine, where the snapshots that still list
     them keep them, and those that had left come back. Counters and footers follow. Schema, partitioning and properties
-    stay as they are, and so do batch keys: a batch that was applied is not applied again.
+    stay as they are, and so do batch keys: a batch that was applied is not applied again. What is appended while it runs
+    stays in the table, on top of that snapshot.
 
     Raises:
         SnapshotNotFound: there is no such snapshot, or it has expired.
         RefNotFound.
-        LeaseHeld: somebody holds the table's pending files.
-        MetadataConflict: others wrote to the table in all tries; stop them first.
+        LeaseHeld: somebody holds the table, such as another rollback, and did not let go in `hold_timeout_seconds`.
+        LeaseLost: the registry was not reached for so long that the hold ran out; nothing was changed.
+        MetadataConflict: in all tries others changed the table's metadata, or replaced or retired files.
         AuditFailed: the registry's rows are not what the snapshots say.
         StorageError, TableNotFound.
     """
-    flush(registry, table.table_id, "manual")
+    wait = registry.settings.hold_timeout_seconds
+    with snapshots.hold(registry, table, seconds=HOLD_SECONDS, wait=wait) as lease:
+        snapshot_id = to if isinstance(to, int) else names.snapshot_of(registry, table, to)
+        return _roll_back(registry, table, snapshot_id, Hold(lease, keep=snapshot_id))
+
+
+def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold) -> RollbackResult:
+    def flush_first() -> None:
+        flush(registry, table.table_id, "manual", hold=hold)
+
+    flush_first()
     engine = registry.engine(table.location)
-    snapshot_id = to if isinstance(to, int) else names.snapshot_of(registry, table, to)
+    on_top = 0
     result = RollbackResult(snapshot_id=snapshot_id, previous_snapshot_id=snapshot_id)
 
     def edit(found: Table, document: Document, now: datetime) -> Change | None:
@@ -76,11 +93,13 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
         )
 
         def also(connection: sa.Connection, now: datetime) -> None:
-            rollback.apply(connection, registry, found, differences, removed, now)
+            nonlocal on_top
+            on_top = rollback.apply(connection, registry, found, differences, removed, now)
 
         return Change(refs.with_main(document, snapshot_id, int(now.timestamp() * 1000)), also)
 
-    if change(registry, table.table_id, edit, before_retry=lambda: flush(registry, table.table_id, "manual")):
+    if change(registry, table.table_id, edit, before_retry=flush_first, hold=hold):
+        result = msgspec.structs.replace(result, files_on_top=on_top)
         log.info("rolled_back", table=str(table.identifier), **msgspec.structs.asdict(result))
     return result
 

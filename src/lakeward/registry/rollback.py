@@ -8,13 +8,13 @@ from datetime import datetime
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import AuditFailed, LeaseHeld
+from lakeward.errors import AuditFailed
 from lakeward.model.files import RegisteredFile, RetiredFile
 from lakeward.model.tables import Table
-from lakeward.registry import counters, leases
+from lakeward.registry import counters
 from lakeward.registry.handle import Registry
 from lakeward.registry.retirement import Removed, retire
-from lakeward.registry.snapshots import Conflict, hold_name
+from lakeward.registry.snapshots import Conflict
 from lakeward.registry.tables import metadata_in
 from lakeward.store import files, retired
 
@@ -29,29 +29,22 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     data_files: int  # of the older snapshot
 
 
-def check_free(connection: sa.Connection, table: Table) -> None:
-    """Nothing may be pending: what is would be lost, or come on top of what it was to replace.
-
-    Raises:
-        Conflict: something is pending.
-        LeaseHeld: somebody holds the table's pending files.
-    """
-    if leases.is_held(connection, hold_name(table)):
-        raise LeaseHeld(f"{table.identifier}: its pending files are held by {hold_name(table)!r}; try again later")
-    if files.has_pending(connection, table.table_id) or retired.has_removals_pending(connection, table.table_id):
-        raise Conflict("something is pending since")
-
-
 def apply(
     connection: sa.Connection, registry: Registry, table: Table, found: Differences, removed: Removed, now: datetime
-) -> None:
+) -> int:
     """Make the registry's files those of the older snapshot, in the transaction that makes it the current one.
 
+    The caller holds the table. Files that are pending stay so, and come on top. Not so where some have left meanwhile: what
+    replaces a partition has left out files that the older snapshot has, and would come on top of them.
+
+    Returns how many files are pending.
+
     Raises:
-        Conflict, LeaseHeld: as `check_free`.
+        Conflict: files have left since the last snapshot.
         AuditFailed: the registry's rows are not what the snapshots say; nothing is changed.
     """
-    check_free(connection, table)
+    if retired.has_removals_pending(connection, table.table_id):
+        raise Conflict("files have left since")
     leaving = [
         file
         for file in files.by_paths(connection, found.leaving)
@@ -66,6 +59,7 @@ def apply(
             f"{table.identifier} would have {committed} files after the rollback, and snapshot {removed.snapshot_id} lists "
             f"{found.data_files}; nothing was changed: `lakeward audit` shows what differs"
         )
+    return files.count_pending(connection, table.table_id)
 
 
 def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: Sequence[str], now: datetime) -> None:

@@ -25,7 +25,7 @@ class Pending(msgspec.Struct, frozen=True):
 
     table: Table
     now: datetime
-    is_held: bool  # somebody holds the table's pending files: none may be committed now
+    is_held: bool  # somebody holds the table: nothing pending may be committed now, and no snapshot may leave
     versions: list[TableMetadata]  # later than what the metadata file shows, oldest first
     files: list[RegisteredFile]
     removals: list[RetiredFile]
@@ -81,7 +81,7 @@ def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pe
         return Pending(
             table=table,
             now=dialect.now(connection),
-            is_held=with_files and leases.is_held(connection, hold_name(table)),
+            is_held=leases.is_held(connection, hold_name(table)),
             versions=[]
             if is_current
             else registry.metadata_versions(connection, table_id, table.version, table.iceberg_version),
@@ -91,16 +91,24 @@ def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pe
 
 
 def commit(
-    registry: Registry, table: Table, intent: Intent, made: Made, trigger: str, also: Also | None = None
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    made: Made,
+    trigger: str,
+    also: Also | None = None,
+    hold: leases.Lease | None = None,
 ) -> None:
     """Make a flush the table's current metadata: one short transaction, or nothing.
 
     Args:
         also: what else belongs to the commit; it may raise Conflict.
+        hold: the lease of whoever holds the table and commits this.
 
     Raises:
         Conflict: the intent is gone, the metadata is no longer what the flush was built on, a file has left meanwhile, or
-            somebody holds the table's pending files now.
+            somebody else holds the table now.
+        LeaseLost: `hold` ran out.
     """
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
@@ -108,8 +116,10 @@ def commit(
         document, snapshot = made.document, made.snapshot
         if not intents.take(connection, intent.intent_id):
             raise Conflict(f"the intent {intent.intent_id} is gone")
-        if snapshot is not None and leases.is_held(connection, hold_name(table)):
-            raise Conflict("the table's pending files are held since")
+        if hold is not None:
+            leases.check(connection, hold)
+        elif (snapshot is not None or made.trimmed) and leases.is_held(connection, hold_name(table)):
+            raise Conflict("the table is held since")
         values = {
             "metadata_location": made.metadata_location,
             "iceberg_version": table.version,

@@ -52,13 +52,6 @@ def pending_sizes(connection: sa.Connection, table_id: int) -> list[sa.Row[int, 
     return list(connection.execute(query.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)))
 
 
-_HAS_PENDING = sa.select(_c.file_id).where(_c.table_id == sa.bindparam("table_id"), PENDING).limit(1)
-
-
-def has_pending(connection: sa.Connection, table_id: int) -> bool:
-    return connection.execute(_HAS_PENDING, {"table_id": table_id}).first() is not None
-
-
 def count_pending(connection: sa.Connection, table_id: int) -> int:
     query = sa.select(sa.func.count()).where(_c.table_id == table_id, PENDING)
     return int(connection.execute(query).scalar_one())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
+from lakeward.components import rollback
+from lakeward.components.flushing import flush
 from lakeward.errors import (
     InvalidInput,
     InvalidName,
     LeaseHeld,
-    MetadataConflict,
     RefAlreadyExists,
     RefNotFound,
     SnapshotNotFound,
@@ -25,6 +27,7 @@ from lakeward.errors import (
 from lakeward.store import files, footers, retired
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -261,7 +264,7 @@ def test_a_file_that_came_back_has_its_row_and_footer_as_before(lake: Lake) -> N
     with lake.registry.database.read() as connection:
         assert len(footers.load(connection, [before.file_path])) == 1
         assert [r for r in retired.of_table(connection, before.table_id) if r.kind == "data"] == []
-        assert not files.has_pending(connection, before.table_id)
+        assert files.count_pending(connection, before.table_id) == 0
 
 
 def test_what_was_pending_is_in_a_snapshot_to_which_the_table_can_go_forward(lake: Lake) -> None:
@@ -312,40 +315,143 @@ def test_a_snapshot_that_is_not_there_is_no_place_to_go_back_to(lake: Lake) -> N
     assert registered(lake) == [1, 2]
 
 
-def test_a_held_table_is_not_rolled_back(lake: Lake) -> None:
-    first = add(lake, 1)
-    add(lake, 2)
-    with lake.hold(NAME), pytest.raises(LeaseHeld):
-        lake.rollback(NAME, first)
-    assert registered(lake) == [1, 2]
+def test_a_held_table_is_not_rolled_back(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, durable=False, hold_timeout_seconds=0.1) as lake:
+        make_table(lake, NAME)
+        first = add(lake, 1)
+        add(lake, 2)
+        with lake.hold(NAME), pytest.raises(LeaseHeld):
+            lake.rollback(NAME, first)
+        assert registered(lake) == [1, 2]
 
 
-def test_what_is_appended_while_a_table_is_rolled_back_is_in_it_or_in_the_snapshot_before(lake: Lake) -> None:
+def test_a_rollback_wins_against_writers_and_flushes_that_never_rest_and_each_row_is_in_one_of_the_two(
+    lake: Lake,
+) -> None:
     first = add(lake, 0)
-    appended: list[int] = []
+    numbers, appended, is_over = itertools.count(1), list[int](), threading.Event()
 
     def write() -> None:
-        for number in range(1, 31):
+        while not is_over.is_set():
+            number = next(numbers)
             lake.append(NAME, [{"id": number, "name": "a"}])
             appended.append(number)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    while len(appended) < 5:
-        time.sleep(0.001)
-    result = None
-    while result is None:
+    def make_snapshots() -> None:
+        while not is_over.is_set():
+            lake.flush(NAME)
+
+    with ThreadPoolExecutor(4) as threads:
+        others = [threads.submit(work) for work in (write, write, write, make_snapshots)]
         try:
-            result = lake.rollback(NAME, first)
-        except MetadataConflict:  # a writer that never rests wins
-            assert writer.is_alive()
-    writer.join()
+            for _ in range(3):  # each a rollback of what has come since
+                so_far = len(appended)
+                until(lambda so_far=so_far: len(appended) >= so_far + 5)
+                result = lake.rollback(NAME, first)
+                before = seen(lake, result.previous_snapshot_id)
+                so_far = len(appended)
+                until(lambda so_far=so_far: len(appended) >= so_far + 2)
+        finally:
+            is_over.set()
+        for other in others:
+            other.result()
     lake.flush(NAME)
-    live, before = registered(lake), seen(lake, result.previous_snapshot_id)
+    live = registered(lake)
     assert 0 in live and 0 in before
-    assert sorted({*live, *before}) == list(range(31))
     assert set(live) & set(before) == {0}
-    assert len(live) == len(set(live))
+    assert len(live) == len(set(live)) and len(before) == len(set(before))
+    out = {row for each in ids_of(lake) for row in seen(lake, each)}
+    assert out >= {0, *appended}
+    assert_true(lake)
+
+
+def during(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Have something happen once while a rollback has looked, and not committed."""
+    real = rollback._differences
+    todo = [meanwhile]
+
+    def look(*args: Any) -> Any:
+        found = real(*args)
+        if todo:
+            todo.pop()()
+        return found
+
+    monkeypatch.setattr(rollback, "_differences", look)
+
+
+def test_what_is_appended_while_a_table_goes_back_is_on_top_of_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = add(lake, 1)
+    add(lake, 2)
+    during(monkeypatch, lambda: lake.append(NAME, [{"id": 3, "name": "a"}]))
+    result = lake.rollback(NAME, first)
+    assert (result.files_retired, result.files_on_top) == (1, 1)
+    assert registered(lake) == [1, 3]
+    assert seen(lake, result.previous_snapshot_id) == [1, 2]
+    lake.flush(NAME)
+    assert_true(lake)
+
+
+def test_a_flush_that_comes_while_a_table_goes_back_waits_for_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = add(lake, 1)
+    add(lake, 2)
+    with ThreadPoolExecutor(1) as threads:
+        flushed = []
+
+        def meanwhile() -> None:
+            lake.append(NAME, [{"id": 3, "name": "a"}])
+            flushed.append(threads.submit(lake.flush, NAME))
+
+        during(monkeypatch, meanwhile)
+        result = lake.rollback(NAME, first)
+        assert flushed[0].result().files == 1
+    assert seen(lake) == registered(lake) == [1, 3]
+    assert read(lake).metadata.snapshots[-1].parent_snapshot_id == result.snapshot_id
+    assert_true(lake)
+
+
+def test_what_leaves_while_a_table_goes_back_leaves_the_snapshot_before(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what replaces a partition would come on top of what it has replaced."""
+    first = add(lake, 1)
+    add(lake, 2)
+
+    def replace() -> None:
+        lake.retire_partitions(NAME, [{"name": "a"}])
+        lake.append(NAME, [{"id": 3, "name": "a"}])
+
+    during(monkeypatch, replace)
+    result = lake.rollback(NAME, first)
+    assert registered(lake) == [1]
+    assert seen(lake, result.previous_snapshot_id) == [3]
+    assert_true(lake)
+
+
+def test_the_snapshot_that_a_table_goes_back_to_is_not_trimmed_by_the_one_of_what_is_pending(
+    made_url: str, tmp_path: Path
+) -> None:
+    with open_lake(made_url, tmp_path, durable=False, keep_snapshots=2) as lake:
+        make_table(lake, NAME, partition_by=["name"])
+        first = add(lake, 1)
+        add(lake, 2)
+        lake.append(NAME, [{"id": 3, "name": "a"}])
+        lake.rollback(NAME, first)
+        assert registered(lake) == [1]
+        assert_true(lake)
+
+
+def test_nothing_expires_while_a_table_goes_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = add(lake, 1)
+    add(lake, 2)
+
+    def flush_and_expire(*args: Any, **options: Any) -> None:
+        flush(*args, **options)
+        with pytest.raises(LeaseHeld, match="rollback"):
+            lake.expire_snapshots(NAME, timedelta(0))
+
+    monkeypatch.setattr(rollback, "flush", flush_and_expire)
+    lake.rollback(NAME, first)
+    assert registered(lake) == [1]
     assert_true(lake)
 
 
