@@ -18,6 +18,7 @@ class AsthaConfig:
     batch_size: int = 1_000  # rows of the feed that one read takes; events are delivered one by one
     poll_interval: float = 0.025  # how often other processes' commits are looked for; this process's are told at once
     event_timeout: float = 60.0  # an on_event that takes longer: the component is unresponsive, and refreshes later
+    refresh_timeout: float = 300.0  # an on_refresh that takes longer: as an on_event
     drain_timeout: float = 300.0  # a queue that is not emptied for so long is dropped, and the component refreshes
     stop_timeout: float = 10.0  # how long `stop` waits for what is in hand
     health_interval: float = 5.0  # between two on_health of a component
@@ -53,6 +54,7 @@ class AsthaConfig:
 _SECONDS = (
     "poll_interval",
     "event_timeout",
+    "refresh_timeout",
     "drain_timeout",
     "stop_timeout",
     "health_interval",

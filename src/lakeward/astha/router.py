@@ -115,6 +115,7 @@ class Lane:
         self._refresh_at = 0.0  # not before
         self._refresh_failures = 0
         self.is_refreshing = False
+        self._refreshing_since = 0.0
         self._must_rebase = True  # the refresh moves `position` to the feed's head
         self.is_stopping = False
         self.was_skipped = False  # the last read was not for this lane
@@ -214,8 +215,12 @@ class Lane:
             return self._batches[0].position() if self._batches else self._done
 
     def check(self, now: float) -> None:
-        """Look for an on_event that hangs, and for events that have waited for too long."""
+        """Look for an on_event or on_refresh that hangs, and for events that have waited for too long."""
         with self.lock:
+            limit = self.config.refresh_timeout
+            if self.is_refreshing and now - self._refreshing_since > limit and self.breaker.is_closed:
+                self._ask_refresh(f"its on_refresh took longer than {limit} s")  # what it read is old when it returns
+                self.breaker.open("unresponsive: an on_refresh has not returned")
             for started, entry in list(self.started.values()):
                 if now - started > self.config.event_timeout and self.breaker.is_closed:
                     self._ask_refresh(f"event {entry.change.sequence} took longer than {self.config.event_timeout} s")
@@ -261,7 +266,7 @@ class Lane:
                     pass  # whoever closes the circuit or ends the refresh wakes us
                 elif self._refresh is not None:
                     if not self._busy and now >= self._refresh_at:
-                        self.is_refreshing = True
+                        self.is_refreshing, self._refreshing_since = True, now
                         return Task(self.generation, None)
                     wait = max(self._refresh_at - now, 0.001) if not self._busy else None
                 else:
@@ -376,8 +381,9 @@ class Lane:
                 self.breaker.open("it has not answered on_health for too long" if is_stale else f"unhealthy: {error}")
 
     def _probed(self, error: str | None) -> None:
-        if error is not None or self.started:
-            self.breaker.open(error or "unresponsive: an on_event has not returned")
+        hangs = "on_event" if self.started else "on_refresh" if self.is_refreshing else None
+        if error is not None or hangs is not None:
+            self.breaker.open(error or f"unresponsive: an {hangs} has not returned")
             return
         self.breaker.close()
         self.changed.notify_all()

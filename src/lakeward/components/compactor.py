@@ -42,7 +42,7 @@ class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
     Raises InvalidSetting: a value that makes no sense.
     """
 
-    interval_seconds: float = 60.0  # between two looks at the partitions that have changed
+    interval_seconds: float = 60.0  # between two looks at the partitions that have changed, and at tables' properties
     max_jobs: int = 1  # tables that are compacted at once
     bytes_per_hour: int | None = None  # none: no limit; a job larger than the limit runs when nothing else has
     retry: RetryConfig = RetryConfig(initial_delay=30.0, max_delay=3_600.0)  # of a table whose compaction failed
@@ -97,8 +97,9 @@ class Compactor:
         self._spark = self._config.spark or (lake.spark if isinstance(lake, HasSpark) else None)
         self._budget = Budget(self._config.bytes_per_hour)
         self._waiting: dict[int, _Waiting] = {}
+        self._versions: dict[int, int] = {}  # of the metadata that the tables had at the last look, by table_id
         self._metrics = CompactorMetrics()
-        self._lock = threading.Lock()  # guards the two above
+        self._lock = threading.Lock()  # guards what is waiting, and the metrics
         self._is_running = threading.Lock()  # one round at a time
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,8 +121,10 @@ class Compactor:
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
-        for each in waiting.table_properties(self._registry):
-            self._look(each.table_id, None)
+        versions = {each.table_id: each.version for each in waiting.table_properties(self._registry)}
+        for table_id in versions:
+            self._look(table_id, None)
+        self._versions = versions
 
     # Its own ----------------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -144,6 +147,7 @@ class Compactor:
     def run_once(self) -> Compacted:
         """Look at every table that has changed and is not waiting after a failure; what was done."""
         with self._is_running:
+            self._look_at_altered()
             before = self.metrics().done
             due = self._take_due()
             with ThreadPoolExecutor(self._config.max_jobs, "lakeward-compaction") as threads:
@@ -167,6 +171,18 @@ class Compactor:
                 there.partitions.add(partition)
             if failed is not None:
                 there.failures, there.not_before = failed.failures, failed.not_before
+
+    def _look_at_altered(self) -> None:
+        """Tables whose metadata changed: other files may be small now, or compaction allowed. Events do not tell of that.
+
+        A table that was not there at the last look needs none: each of its files came with an event. What had failed is tried
+        again at once: the reason may have been a property.
+        """
+        before = self._versions
+        self._versions = {each.table_id: each.version for each in waiting.table_properties(self._registry)}
+        for table_id, version in self._versions.items():
+            if before.get(table_id, version) != version:
+                self._look(table_id, None, failed=_Waiting(None))
 
     def _take_due(self) -> Mapping[int, _Waiting]:
         now = time.monotonic()

@@ -307,6 +307,57 @@ def test_an_on_event_that_hangs_opens_the_circuit_and_the_component_refreshes_wh
     until(lambda: component(astha).status == "active", astha.status)
 
 
+def test_an_on_refresh_that_hangs_opens_the_circuit_and_the_component_refreshes_when_it_is_back(
+    registry: Registry, start: Start
+) -> None:
+    make_tables(registry)
+    go, hangs = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        if mirror.refreshes == 1:
+            hangs.set()
+            go.wait(100)
+
+    mirror, other = Mirror(registry, "compactor", act=Failing(4)), Mirror(registry, "snapshotter")
+    mirror.refresh_act = hang
+    astha = start(mirror, other, refresh_timeout=0.2)
+    touch(registry, 1)  # is parked, and so asks for a refresh
+    until(hangs.is_set, astha.status)
+    until(lambda: component(astha).breaker == "open", astha.status)
+    until(lambda: "on_refresh has not returned" in str(component(astha).reason), astha.status)
+    assert component(astha).status == "error"
+    touch_files(registry, 1, 3)
+    until(lambda: len(other.events) == 3)  # nobody else notices
+    assert mirror.events == []
+    go.set()
+    until(lambda: component(astha).breaker == "closed" and mirror.refreshes == 3, astha.status)
+    mirror.expect_true()
+    touch(registry, 1)
+    until(lambda: mirror.events)
+    mirror.expect_true()
+    until(lambda: component(astha).status == "active", astha.status)
+
+
+def test_an_on_refresh_that_hangs_for_ever_does_not_keep_astha_from_stopping(registry: Registry) -> None:
+    make_tables(registry)
+    go, hangs = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        hangs.set()
+        go.wait(100)
+
+    told = Recorder()
+    told.refresh_act = hang
+    astha = Astha(registry, quick(stop_timeout=0.5, refresh_timeout=0.1))
+    astha.register(told)
+    astha.start()
+    until(hangs.is_set, astha.status)
+    until(lambda: component(astha).status == "error", astha.status)
+    assert astha.stop() is False
+    assert astha.status().state == "stopped"
+    go.set()
+
+
 def test_a_late_return_is_only_late(registry: Registry, start: Start) -> None:
     """Slower than a health check, quicker than the limit: nothing happens but that it takes its time."""
     make_tables(registry)

@@ -95,6 +95,32 @@ def test_an_event_that_comes_twice_or_says_that_rows_are_gone_does_no_harm(lake:
     assert working.run_once().jobs == 0
 
 
+def test_a_table_whose_properties_change_is_looked_at_without_an_event_of_its_files(lake: Lake) -> None:
+    landed(lake)
+    landed(lake, "sales.other")
+    lake.set_properties(NAME, {compaction_plan.ENABLED_PROPERTY: "false"})
+    working = compactor(lake)
+    working.on_refresh()
+    assert working.run_once().files_before == 9  # the other's
+    assert working.metrics().waiting == 0
+    assert working.run_once().jobs == 0
+    lake.set_properties(NAME, {compaction_plan.ENABLED_PROPERTY: "true"})
+    assert working.run_once().files_before == 9
+    assert working.run_once().jobs == 0
+
+
+def test_a_table_that_failed_for_a_property_is_tried_again_once_that_is_mended(lake: Lake) -> None:
+    landed(lake)
+    lake.set_properties(NAME, {compaction_plan.MIN_FILES_PROPERTY: "1"})
+    working = compactor(lake)
+    working.on_refresh()
+    assert working.run_once().jobs == 0
+    assert "at least 2" in str(working.metrics().last_error)
+    assert working.run_once().jobs == 0
+    lake.set_properties(NAME, {compaction_plan.MIN_FILES_PROPERTY: "2"})
+    assert working.run_once().jobs == 1
+
+
 def test_what_is_over_the_hours_budget_is_put_off_and_not_forgotten(lake: Lake) -> None:
     landed(lake, "sales.a")
     landed(lake, "sales.b")
