@@ -21,7 +21,7 @@ from lakeward.components import cleaner, expiry, flushing, manifest_merging
 from lakeward.components.rollback import rollback_table
 from lakeward.iceberg import metadata
 from lakeward.lake import writes
-from lakeward.model.files import DataFile
+from lakeward.model.files import Batch, DataFile
 from lakeward.pipeline import log_compact
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.log_write import log_target, write_records
@@ -33,6 +33,7 @@ from tests.support.lakes import ROWS
 
 NAME = "sales.orders"
 
+LETTER_STEPS = ("letters' files", "letters inserted", "letters and files", "letters registered")
 WRITE_STEPS = ("intent", "half a file", "files", "transaction", "registered")
 FLUSH_STEPS = ("flush intent", "flush objects", "flush transaction", "flushed")
 REPLACE_STEPS = ("replacement's files", "replacement transaction", "replaced")
@@ -80,6 +81,25 @@ def write(registry: Registry, step: str) -> None:
     if step == "transaction":
         die_at_commit(registry, "UPDATE tables")
     registration.register(registry, table, intent, files)
+    die()
+
+
+def write_with_letters(registry: Registry, step: str) -> None:
+    """Append rows of which one is broken, under a batch's key."""
+    bad_row: dict[str, Any] = {"id": "no number", "name": "n0"}
+    make = writes.writer_for([*ROWS, bad_row], "lakeward")
+
+    def make_and_die(target: WriteTarget) -> list[DataFile]:
+        files = make(target)
+        if step == "letters' files":
+            die()
+        return files
+
+    if step == "letters inserted":
+        die_at_commit(registry, "INSERT INTO dead_letter_queue")
+    if step == "letters and files":
+        die_at_commit(registry, "UPDATE tables")
+    writes.write(registry, NAME, make_and_die, batch=Batch("s", "1"))
     die()
 
 
@@ -229,6 +249,7 @@ def main() -> None:
         lake.close()
     else:
         kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
+        kinds |= {LETTER_STEPS: write_with_letters}
         kinds |= {ROLLBACK_STEPS: rollback, EXPIRE_STEPS: expire, COMPACT_STEPS: compact}
         kinds |= {LOG_STEPS: append, MERGE_STEPS: merge, MANIFEST_STEPS: merge_manifests}
         next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)

@@ -7,16 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, MetadataStore, TopicConfig
+from lakeward.registry import dead_letters
 from tests.faults.steps import (
     CLEAN_STEPS,
     COMPACT_STEPS,
     EXPIRE_STEPS,
     FLUSH_STEPS,
+    LETTER_STEPS,
     LOG_STEPS,
     MANIFEST_STEPS,
     MERGE_STEPS,
@@ -62,6 +65,26 @@ def test_a_write_that_is_killed_happens_whole_or_not_at_all(registry_url: str, t
         assert lake.scan(NAME).read_all().num_rows == expected
         assert_nothing_left_over(lake, NAME)
         assert len(objects(lake, table)) == lake.table(NAME).file_count
+
+
+@pytest.mark.parametrize("step", LETTER_STEPS)
+def test_rows_and_dead_letters_of_a_write_that_is_killed_are_both_there_or_neither_and_once_when_it_is_sent_again(
+    registry_url: str, tmp_path: Path, step: str
+) -> None:
+    with open_lake(registry_url, tmp_path) as lake:
+        make_table(lake, NAME, partition_by=["name"], properties={"lakeward.invalid-rows": "dead-letter"})
+        run_step(registry_url, tmp_path, step)
+        recovered(lake)
+        is_there = step == "letters registered"
+        assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == is_there * len(ROWS)
+        assert len(dead_letters.list_dead_letters(lake.registry)) == is_there
+        assert_nothing_left_over(lake, NAME)
+        bad_row: dict[str, Any] = {"id": "no number", "name": "n0"}
+        again = lake.append(NAME, [*ROWS, bad_row], batch=("s", "1"))
+        assert (again.rows, again.dead_letters, again.replayed) == (len(ROWS), 1, is_there)
+        assert lake.table(NAME).row_count == len(ROWS)
+        assert [x.record_data for x in dead_letters.list_dead_letters(lake.registry)] == [bad_row]
+        assert_nothing_left_over(lake, NAME)
 
 
 @pytest.mark.parametrize("step", FLUSH_STEPS)

@@ -29,6 +29,7 @@ from lakeward.errors import (
 from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
+from lakeward.pipeline.spark_broken import good_rows
 from lakeward.pipeline.spark_columns import matched_columns
 from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
@@ -59,6 +60,8 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         dataframe: columns by name, see `matched_columns`. Without rows no file is written.
         catalog: the name under which the DataFrame's session knows Lakeward's catalog.
 
+    Rows with a null in a required column go to `target.broken`, if there is one (see `spark_broken`).
+
     Raises:
         SparkConnectUnsupported: the session has no JVM that this process can reach.
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
@@ -68,13 +71,13 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     """
     loaded = load(dataframe.sparkSession, target, catalog)
     name = str(target.of_table.identifier)
-    columns = matched_columns(
-        dataframe.schema,
-        _spark_schema(loaded.java, loaded.table, name),
-        name,
-        _partition_sources(loaded.schema, loaded.spec),
-    )
-    return write_rows(loaded, dataframe if columns is None else dataframe.selectExpr(*columns), target, catalog)
+    wanted = _spark_schema(loaded.java, loaded.table, name)
+    columns = matched_columns(dataframe.schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
+    rows = dataframe if columns is None else dataframe.selectExpr(*columns)
+    if target.broken is None:
+        return write_rows(loaded, rows, target, catalog)
+    with good_rows(rows, wanted, target.broken) as good:
+        return write_rows(loaded, good, target, catalog)
 
 
 class Loaded(NamedTuple):
