@@ -33,7 +33,7 @@ from lakeward.model.operations import (
 )
 from lakeward.model.schema_versions import SchemaDefinition
 from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
-from lakeward.store import dialect, info, migrate, schema, tables, topics
+from lakeward.store import changes, dialect, info, migrate, schema, tables, topics
 from lakeward.store.database import Database
 from tests.contract import plans
 from tests.contract.store import rows
@@ -89,6 +89,7 @@ _field = {"id": 1, "name": "id2", "type": "long", "required": True}
 _new_field = {"id": 777, "name": "new", "type": "long", "required": False}
 
 _between = {"old": "100000:100000:", "target": "100001:100001:", "after": 0, "count": 10}
+_wanted = changes.Wanted(["table_files"], ["INSERT"], [1, 2])
 _on_sqlite = dialect.is_sqlite
 
 Call = Callable[[Any, sa.Connection], object]  # given the module and a connection
@@ -99,6 +100,11 @@ CALLS: dict[str, list[Call]] = {
     "changes.current_snapshot": [lambda m, c: _on_sqlite(c) or m._SNAPSHOT.one(c, {})],
     "changes.between": [lambda m, c: _on_sqlite(c) or m._BETWEEN.all(c, _between)],
     "changes.head": [lambda m, c: _on_sqlite(c) or m._HEAD.one(c, {"old": "100000:100000:"})],
+    "changes.count_after": [lambda m, c: _on_sqlite(c) and m.count_after(c, 5, _wanted, 10)],
+    "changes.count_between": [
+        lambda m, c: _on_sqlite(c) or m.count_between(c, "100000:100000:", "", 0, _wanted, 10),
+        lambda m, c: _on_sqlite(c) or m.count_between(c, "100000:100000:", "100001:100001:", 5, _wanted, 10),
+    ],
     "changes.server_id": [lambda m, c: m.server_id(c)],
     "changes.delete_up_to": [lambda m, c: _on_sqlite(c) and m.delete_up_to(c, 3, 10)],
     "changes.delete_before_xid": [lambda m, c: _on_sqlite(c) or m.delete_before_xid(c, 5, 10)],

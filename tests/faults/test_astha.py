@@ -22,6 +22,7 @@ from lakeward.errors import LakewardError
 from lakeward.registry import Registry, feed, leases
 from tests.support import postgres
 from tests.support.asthas import Mirror, component, make_tables, quick, touch
+from tests.support.lakes import make_table, open_lake
 from tests.support.registries import changes, open_at
 from tests.support.waiting import until
 
@@ -41,10 +42,10 @@ def registry(made_url: str, tmp_path: Path) -> Iterator[Registry]:
 
 
 class Child:
-    """A process of astha_process."""
+    """A process of astha_process, or of another module."""
 
-    def __init__(self, url: str, folder: Path, mode: str) -> None:
-        command = [sys.executable, "-m", "tests.faults.astha_process", url, str(folder), mode]
+    def __init__(self, url: str, folder: Path, *mode: str, module: str = "astha_process") -> None:
+        command = [sys.executable, "-m", f"tests.faults.{module}", url, str(folder), *mode]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -188,6 +189,43 @@ def test_one_that_was_paused_past_its_lease_does_nothing_once_another_has_starte
         assert {pid for _, _, pid in acted(registry)} == {other.pid}
         expect_all_in_order(registry, numbers(registry, last))
         other.expect_right_state()
+
+
+def test_a_components_own_threads_stop_where_the_lease_was_lost_and_start_again_at_the_take_over(
+    made_url: str, tmp_path: Path
+) -> None:
+    name = "sales.orders"
+    started: list[Child] = []
+
+    def begin(state: str) -> Child:
+        started.append(Child(made_url, tmp_path, module="fleet_process"))
+        started[-1].waits_until(lambda said: state in said)
+        return started[-1]
+
+    with open_lake(made_url, tmp_path) as lake:
+        make_table(lake, name, properties={"lakeward.snapshot.every-rows": "1"})
+
+        def expect_snapshot() -> None:
+            before = len(lake.snapshots(name))
+            lake.append(name, [{"id": 1, "name": "a"}])
+            until(lambda: len(lake.snapshots(name)) > before, lambda: [each.told() for each in started])
+
+        try:
+            paused = begin("active 2")
+            expect_snapshot()
+            other = begin("standby 0")
+            _pause_outside_of_transactions(paused, lake.registry)
+            other.waits_until(lambda said: "active 2" in said)
+            expect_snapshot()
+            paused.send(signal.SIGCONT)
+            paused.waits_until(lambda said: said[-1] == "standby 0")
+            other.send(signal.SIGKILL)
+            paused.waits_until(lambda said: said[-1] == "active 2")
+            expect_snapshot()
+        finally:
+            for each in started:
+                each.process.kill()
+                each.process.wait()
 
 
 def _pause_outside_of_transactions(paused: Child, registry: Registry) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -15,12 +15,12 @@ from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
 from lakeward.astha.reasons import reason
 from lakeward.astha.router import Filter, Lane, Task, groups
-from lakeward.astha.status import AsthaStatus, component_status
+from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
 from lakeward.model.events import SUBSCRIPTIONS, Subscriber
 from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
-from lakeward.registry.feed import Position
+from lakeward.registry.feed import Behind, Position, Reader
 from lakeward.registry.leases import Lease
 from lakeward.store.changes import Change
 
@@ -40,8 +40,16 @@ class Astha:
     Of all processes one Astha of a name is active; the others wait to take over. `register` first, then `start`.
     """
 
-    def __init__(self, lake: Registry | HasRegistry, config: AsthaConfig | None = None) -> None:
+    def __init__(
+        self,
+        lake: Registry | HasRegistry,
+        config: AsthaConfig | None = None,
+        *,
+        on_active: Callable[[bool], object] | None = None,
+    ) -> None:
+        """`on_active` is told whether this one is the active Astha, when that changes; it must return at once."""
         self.registry = registry_of(lake)
+        self._on_active = on_active or (lambda _: None)
         self.config = config or AsthaConfig()
         self._lanes: dict[str, Lane] = {}
         self._deliveries: list[Delivery] = []
@@ -151,15 +159,14 @@ class Astha:
         leases.check(connection, lease)
 
     def status(self) -> AsthaStatus:
-        """What each component does now. While the registry does not answer, `parked` is what was parked since the start."""
+        """What each component does now.
+
+        While the registry does not answer, `parked` is what was parked since the start, and the lag what waits in memory.
+        """
         try:
-            parked: dict[str, int] | None = feed.count_parked(self.registry, self.config.name)
+            components = self._component_states()
         except LakewardError:
-            parked = None
-        components = [
-            component_status(lane, d.probe, None if parked is None else parked.get(lane.name, 0))
-            for lane, d in self._pairs()
-        ]
+            components = [component_status(lane, delivery.probe, None) for lane, delivery in self._pairs()]
         return AsthaStatus(
             name=self.config.name,
             state=self.state,
@@ -168,6 +175,17 @@ class Astha:
             last_error=self.last_error,
             components=components,
         )
+
+    def _component_states(self) -> list[ComponentStatus]:
+        parked = feed.count_parked(self.registry, self.config.name)
+
+        def state(lane: Lane, delivery: Delivery) -> ComponentStatus:
+            def count(position: Position) -> Behind:
+                return feed.behind(self.registry, position, lane.wanted())
+
+            return component_status(lane, delivery.probe, parked.get(lane.name, 0), count)
+
+        return [state(*pair) for pair in self._pairs()]
 
     def _pairs(self) -> list[tuple[Lane, Delivery]]:
         return [(delivery.lane, delivery) for delivery in self._deliveries]
@@ -209,10 +227,12 @@ class Astha:
                 self._begin(watcher, lease)
                 self._lease = lease
                 self.state = "active"
+                self._on_active(True)
                 trimmer = threading.Thread(target=self._trim, args=(lease,), name="lakeward-astha-trim", daemon=True)
                 trimmer.start()
                 self._follow(watcher, lease)
             finally:
+                self._on_active(False)
                 watcher.close()
 
     def _extend(self, until: float) -> None:
@@ -330,14 +350,16 @@ class _Saver:
 
 
 def load_status(registry: Registry, name: str | None = None) -> list[dict[str, Any]]:
-    """What the active Asthas stored last of each component, from any process; `seen_at` says when."""
+    """What the active Asthas stored last of each component, from any process; `seen_at` says when. The lag is counted now."""
     cursors = feed.load_cursors(registry, name)
+    reader = Reader(registry.database)
     parked = {astha: feed.count_parked(registry, astha) for astha in {cursor.astha for cursor in cursors}}
     return [
         {
             **cursor.state,
             "astha": cursor.astha,
             "seen_at": cursor.seen_at,
+            **(stored_lag(registry, cursor) if cursor.position and reader.knows(cursor.position) else {}),
             "parked": parked[cursor.astha].get(cursor.subscriber, 0),
         }
         for cursor in cursors

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from lakeward.astha.health import HealthChecker
 from lakeward.astha.watcher import Item, Items
 from lakeward.model.events import Event, Subscriber
 from lakeward.registry.feed import Position
-from lakeward.store.changes import Change
+from lakeward.store.changes import Change, Wanted
 
 RUN = 100  # events of one table that a worker handles before it looks for another table
 IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it
@@ -67,6 +67,14 @@ class Filter(msgspec.Struct, frozen=True):
     operations: frozenset[str] | None = None
     tables: frozenset[int] | None = None  # lakehouse tables, by id
     fold: bool = False  # of the waiting events of a lakehouse table the newest is enough
+
+
+class Waiting(NamedTuple):
+    """What a lane has in memory, and where the feed goes on after it; none while a refresh is due that begins anew."""
+
+    length: int
+    oldest: Change | None  # that is not done
+    position: Position | None
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -393,13 +401,13 @@ class Lane:
             return self.breaker.try_half_open()
 
     # Being looked at ---------------------------------------------------------------------------------------------------
-    def oldest(self) -> Change | None:
-        """The oldest event that is not done."""
+    def waiting(self) -> Waiting:
         with self.lock:
-            for batch in self._batches:
-                if not batch.is_done():
-                    return batch.entries[batch.at].change
-            return None
+            undone = (batch.entries[batch.at].change for batch in self._batches if not batch.is_done())
+            return Waiting(self.length, next(undone, None), None if self._must_rebase else self.position)
+
+    def wanted(self) -> Wanted:
+        return Wanted(self.tables, self.filter.operations, self.filter.tables)
 
     def reason(self) -> str | None:
         with self.lock:

@@ -33,6 +33,7 @@ def status(context: Context) -> None:
         "version",
         "status",
         "queue_length",
+        "lag_events",
         "lag_seconds",
         "delivered",
         "retried",

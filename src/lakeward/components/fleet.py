@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import msgspec
+import structlog
 
 from lakeward.astha import Astha, AsthaConfig
 from lakeward.components.compactor import Compactor
@@ -17,6 +19,8 @@ from lakeward.components.snapshotter import Snapshotter
 from lakeward.errors import InvalidInput
 from lakeward.model.events import Registers, Subscriber
 from lakeward.registry import HasRegistry, Registry
+
+log = structlog.get_logger()
 
 
 class Component(Subscriber[Any], Protocol):
@@ -39,6 +43,45 @@ COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
 }
 
 
+class _Runner:
+    """Starts and stops the threads of one component, as it is told.
+
+    Each has a thread for that: a component finishes what it has in hand before it stops, and nobody else waits for it.
+    """
+
+    def __init__(self, component: Component) -> None:
+        self._component = component
+        self._changed = threading.Condition()
+        self._shall_run = self._has_ended = False
+        self._thread = threading.Thread(target=self._work, name=f"lakeward-run-{component.name}", daemon=True)
+        self._thread.start()
+
+    def tell(self, shall_run: bool) -> None:
+        with self._changed:
+            self._shall_run = shall_run
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Stop it for good, and wait for that."""
+        with self._changed:
+            self._shall_run, self._has_ended = False, True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        runs = False
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._shall_run != runs or self._has_ended)  # noqa: B023
+                if self._shall_run == runs:
+                    return
+                runs = self._shall_run
+            try:
+                (self._component.start if runs else self._component.stop)()
+            except Exception:  # a fault of ours: the others run
+                log.exception("component_not_changed", component=self._component.name, runs=runs)
+
+
 class Fleet(msgspec.Struct, frozen=True):
     """What runs: the Astha, and its components by name."""
 
@@ -55,6 +98,9 @@ def running(
 ) -> Iterator[Fleet]:
     """While the block runs, so do the components that are named. Of all processes one has them active.
 
+    Their threads run there alone: they are stopped when this process is no longer the active one, such as after it was paused
+    for longer than its lease, and started again when it takes over.
+
     Args:
         lake: a Lake lets the compactor use its Spark session; with a registry alone it makes Parquet of JSON lines only.
         others: components with settings of one's own, in place of those of the same name.
@@ -66,11 +112,17 @@ def running(
     if unknown := [name for name in chosen if name not in COMPONENTS]:
         raise InvalidInput(f"no component {unknown[0]!r}; there are {', '.join(COMPONENTS)}")
     made = {name: COMPONENTS[name](lake) for name in chosen if name not in (others or {})} | dict(others or {})
-    astha = Astha(lake, config)
+    runners: list[_Runner] = []
+
+    def tell(is_active: bool) -> None:
+        for runner in runners:
+            runner.tell(is_active)
+
+    astha = Astha(lake, config, on_active=tell)
     with ExitStack() as stack:
         for component in made.values():
             component.register_with_astha(astha)
-            component.start()
-            stack.callback(component.stop)
+            runners.append(_Runner(component))
+            stack.callback(runners[-1].close)
         stack.enter_context(astha)
         yield Fleet(astha, made)

@@ -20,10 +20,11 @@ from lakeward.registry import leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
 from lakeward.store import changes, cursors, dialect, info
-from lakeward.store.changes import Change
+from lakeward.store.changes import Change, Wanted
 from lakeward.store.database import Database
 
 TRIM_BATCH = 5_000  # rows that one transaction deletes
+COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
 
 
 class Position(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,6 +109,30 @@ class Reader:
             return Page(found, position, msgspec.structs.replace(position, sequence=found[-1].sequence), False)
         done = msgspec.structs.replace(position, old=position.target, target="", sequence=0)
         return Page(found, position, done, True)
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """What of the feed comes after a position."""
+
+    count: int
+    oldest: datetime | None  # when the oldest of it was changed
+    now: datetime  # by the registry's clock
+
+
+def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
+    """How many rows somebody who stands there has still to meet: of those that are committed, and of the next COUNT_LIMIT.
+
+    Raises RegistryUnavailable.
+    """
+    with registry.database.read() as connection:
+        now = dialect.now(connection)
+        if dialect.is_sqlite(connection):
+            found = changes.count_after(connection, position.sequence, wanted, COUNT_LIMIT)
+        else:
+            found = changes.count_between(
+                connection, position.old, position.target, position.sequence, wanted, COUNT_LIMIT
+            )
+    return Behind(*found, now)
 
 
 # Cursors --------------------------------------------------------------------------------------------------------------

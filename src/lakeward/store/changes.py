@@ -6,6 +6,7 @@ PostgreSQL a number is drawn before its transaction commits: a reader goes by wh
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.types import UserDefinedType
 
 from lakeward.store.database import Database
-from lakeward.store.dialect import is_sqlite
+from lakeward.store.dialect import in_integers, is_sqlite
 from lakeward.store.prepared import Prepared
 from lakeward.store.schema import registry_changes
 
@@ -117,6 +118,48 @@ def head(database: Database, old: str) -> tuple[str, int | None]:
     row = database.lookups.one(_HEAD, {"old": old})
     assert row is not None
     return row["snapshot"], row["first"]
+
+
+class Wanted(NamedTuple):
+    """What of the feed somebody hears of; none is all."""
+
+    tables: Collection[str]  # registry tables
+    operations: Collection[str] | None = None
+    table_ids: Collection[int] | None = None  # lakehouse tables
+
+
+def count_after(connection: sa.Connection, sequence: int, wanted: Wanted, limit: int) -> tuple[int, datetime | None]:
+    """SQLite: of the next `limit` rows with a higher number, how many are wanted, and when the oldest of them was made."""
+    return _count(connection, _c.sequence > sequence, wanted, limit)
+
+
+def count_between(
+    connection: sa.Connection, old: str, target: str, sequence: int, wanted: Wanted, limit: int
+) -> tuple[int, datetime | None]:
+    """PostgreSQL: the same, of `limit` rows that `old` does not see, but for those of `target` up to a number."""
+    bound = _IS_NEW
+    if target:
+        met = sa.and_(_c.sequence <= sequence, sa.func.pg_visible_in_snapshot(_XID, _snapshot("target")))
+        bound = sa.and_(bound, sa.not_(met))
+    return _count(connection, bound, wanted, limit, {"old": old, **({"target": target} if target else {})})
+
+
+def _count(
+    connection: sa.Connection,
+    behind: sa.ColumnElement[bool],
+    wanted: Wanted,
+    limit: int,
+    parameters: Mapping[str, str] = {},
+) -> tuple[int, datetime | None]:
+    columns = (_c.table_name, _c.operation, _c.table_id, _c.changed_at)
+    rows = sa.select(*columns).where(behind).limit(limit).subquery()
+    query = sa.select(sa.func.count(), sa.func.min(rows.c.changed_at)).where(rows.c.table_name.in_(list(wanted.tables)))
+    if wanted.operations is not None:
+        query = query.where(rows.c.operation.in_(list(wanted.operations)))
+    if wanted.table_ids is not None:
+        query = query.where(in_integers(connection, rows.c.table_id, wanted.table_ids))
+    count, oldest = connection.execute(query, parameters).one()
+    return int(count), oldest
 
 
 def server_id(connection: sa.Connection) -> str:
