@@ -18,9 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import DataLoss, FileRefused
+from lakeward.model.operations import SyncMode, SyncStatus
 from lakeward.pipeline.file_constants import with_file_constants
+from lakeward.registry import runs
 from lakeward.storage.locations import local_path
 from tests.support.lakes import open_lake
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -195,6 +198,22 @@ def test_a_stream_goes_on_after_a_restart_and_reads_each_record_once(
     lake.log.append("orders", numbered(30))
     with pytest.raises(PySparkException, match="start the query with a new checkpoint"):
         run_stream(spark, tmp_path, options)
+
+
+@pytest.mark.slow
+def test_a_stream_of_a_group_is_a_run_that_counts_what_is_committed_and_ends_with_the_query(
+    lake: lakeward.Lake, spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    options = {**options, "startingOffsets": "earliest", "group": "query", "maxOffsetsPerTrigger": "40"}
+    lake.log.append("orders", numbered(100))
+    assert run_stream(spark, tmp_path, options) == [40, 40, 20]
+    (run,) = runs.list_runs(lake.registry)
+    until(lambda: runs.get(lake.registry, run.id).status != SyncStatus.RUNNING)
+    run = runs.get(lake.registry, run.id)
+    assert run.status == SyncStatus.COMPLETED
+    assert run.records_processed == 80, "the last batch is committed with the next one"
+    assert (run.schema_name, run.sync_mode) == ("orders", SyncMode.STREAM)
+    assert run.destination_info == {"group": "query", "engine": "spark"}
 
 
 @pytest.mark.slow

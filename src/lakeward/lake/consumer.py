@@ -10,9 +10,11 @@ from typing import Any, Self
 import msgspec
 
 from lakeward.errors import InvalidInput, InvalidOffset, TopicNotFound
+from lakeward.model.operations import OperationType, SyncMode
 from lakeward.model.topics import ConsumerOffset, SegmentInfo, Topic
 from lakeward.pipeline.log_read import Slice, Where, after_start, check_files, resolved, slice_batches
 from lakeward.registry import Registry, groups, segments, topics
+from lakeward.registry.recording import Recorder
 
 POLL_SECONDS = 0.05
 BATCH_ROWS = 1_000
@@ -37,6 +39,9 @@ class Consumer:
 
     With a group it starts where the group has committed, and `commit` moves the group on. Consumers of one group do not
     share partitions out among themselves: give each its own `partitions`. A consumer belongs to one thread.
+
+    With a group it is a sync run too, from its first `poll` on until it is closed (as a context manager, or by `close`): one
+    that is forgotten instead, or still open when the lake is closed, is a cancelled run.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Consumer:
         self._registry = registry
         self._group = group
         self._fail = fail_on_data_loss
+        self._recorder: Recorder | None = None
         self._topics: dict[str, Topic] = {}
         self._positions: dict[_Place, int] = {}
         self._readers: dict[_Place, Iterator[Record]] = {}
@@ -92,6 +98,18 @@ class Consumer:
             TopicNotFound: a topic was deleted, even if one was made again under its name.
             StorageError.
         """
+        if self._group is None:
+            return self._poll(max_records, timeout)
+        recorder = self._recorder = self._recorder or self._begun(self._group)
+        try:
+            found = self._poll(max_records, timeout)
+        except Exception as error:
+            recorder.failed(error)
+            raise
+        recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
+        return found
+
+    def _poll(self, max_records: int, timeout: float) -> list[Record]:
         deadline = time.monotonic() + timeout
         while True:
             self._check_topics()
@@ -141,8 +159,30 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self._end(error)
+
+    def close(self) -> None:
+        """End its run. A closed consumer that is polled again begins another."""
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
         self._readers.clear()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.end(error)
+
+    def _begun(self, group: str) -> Recorder:
+        names = sorted(self._topics)
+        return Recorder(
+            self._registry,
+            ",".join(names),
+            SyncMode.STREAM,
+            operation=OperationType.READ,
+            source_info={"kind": "log", "topics": names},
+            destination_info={"group": group},
+            owner=self,
+        )
 
     def _move(self, place: _Place, offset: int) -> None:
         self._positions[place] = offset
@@ -206,6 +246,12 @@ class Consumer:
                 yield Record(
                     row["topic"], row["partition"], row["offset"], row["timestamp"], row["key"], row["value"], headers
                 )
+
+
+def _size(record: Record) -> int:
+    """Bytes of a record's key and value; a declared value counts none, having no bytes of its own."""
+    value = record.value if isinstance(record.value, bytes) else b""
+    return len(record.key or b"") + len(value)
 
 
 def offset_at(registry: Registry, name: str, number: int, time_: datetime) -> int:

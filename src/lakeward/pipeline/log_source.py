@@ -9,6 +9,7 @@ file and LAKEWARD_* variables as everywhere else. A stream's offsets are {topic:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -31,6 +32,7 @@ from lakeward.pipeline.log_read import (
     slices_of,
     tell_loss,
 )
+from lakeward.pipeline.log_run import StreamRun
 from lakeward.registry import Registry, groups, open_registry, topics
 from lakeward.storage.engine import engine_for, engine_name
 from lakeward.store import dialect, partitions
@@ -215,6 +217,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
+        self._run: StreamRun | None = None  # of a stream with a group, from its first batch on
 
     def initialOffset(self) -> Offsets:
         with _Reading(self._options) as reading:
@@ -232,7 +235,9 @@ class _StreamReader(DataSourceStreamReader):
             return _offsets(reading, marks)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        with _Reading(self._options) as reading:
+        with _Reading(self._options) as reading, self._told():
+            if self._run is None and reading.group is not None:
+                self._run = StreamRun(reading.settings, reading.group, reading.names)
             for topic in reading.topics:
                 for offsets in (start, end):
                     _check_same_topic(topic, offsets)
@@ -242,14 +247,17 @@ class _StreamReader(DataSourceStreamReader):
                     if offset > (until := ends[name].get(number, offset)):
                         why = f"the log ends at {until}: it is an older one than the stream has read"
                         tell_loss(name, number, until, offset, why, fail=reading.fail)
-            return reading.tasks(reading.slices(starts, ends))
+            slices = reading.slices(starts, ends)
+            if self._run is not None:
+                self._run.planned(end, slices)
+            return reading.tasks(slices)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task)
         return partition.batches()
 
     def commit(self, end: Offsets) -> None:
-        with _Reading(self._options) as reading:
+        with _Reading(self._options) as reading, self._told():
             if reading.group is None:
                 return
             done = [
@@ -258,6 +266,23 @@ class _StreamReader(DataSourceStreamReader):
                 for number, offset in offsets.items()
             ]
             groups.commit(reading.registry, reading.group, done)
+            if self._run is not None:
+                self._run.committed(end)
+
+    def stop(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.end()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What fails here fails the stream, and its run."""
+        try:
+            yield
+        except BaseException as error:
+            if self._run is not None:
+                self._run.failed(error)
+            raise
 
 
 def _initial(reading: _Reading) -> dict[str, dict[int, int]]:

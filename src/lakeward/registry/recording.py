@@ -69,16 +69,18 @@ class Recorder:
         self._written: BaseException | None = None  # the last error that was written down
         self._wake = threading.Event()
         self._owner = None if owner is None else weakref.ref(owner, lambda _: self._wake.set())
-        self.run_id = runs.start(
-            registry,
-            self._schema_name,
-            mode,
-            source_info=source_info,
-            destination_info=destination_info,
-            instance_id=registry.owner,
-            node_id=socket.gethostname(),
-            heartbeats=True,
-        ).id
+        with registry.database.transaction(durable=False) as connection:  # no commit of its work outlives it
+            self.run_id = runs.start(
+                registry,
+                self._schema_name,
+                mode,
+                source_info=source_info,
+                destination_info=destination_info,
+                instance_id=registry.owner,
+                node_id=socket.gethostname(),
+                heartbeats=True,
+                connection=connection,
+            ).id
         registry.before_close(self._left_open)
         self._thread = threading.Thread(
             target=self._beat, args=[heartbeat_seconds], name=f"lakeward-run-{self.run_id}", daemon=True

@@ -84,7 +84,7 @@ def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | N
         InvalidInput: counts below 0.
     """
     counts = _counts(statistics)
-    with registry.database.transaction() as connection:
+    with registry.database.transaction(durable=False) as connection:
         run = _running(connection, run_id, "sends no heartbeat")
         now = max(dialect.now(connection), run.last_seen_at)
         return runs.update(connection, run_id, {**counts, "last_seen_at": now, "heartbeat_at": now})

@@ -73,8 +73,11 @@ class Database:
         return f"Database({self.shown_url!r})"
 
     @contextmanager
-    def transaction(self, *, foreign_keys: bool = True) -> Iterator[sa.Connection]:
+    def transaction(self, *, foreign_keys: bool = True, durable: bool = True) -> Iterator[sa.Connection]:
         """A writing transaction: committed when the block ends, rolled back when it raises.
+
+        `durable=False` is for what may be lost if the machine stops before another transaction has committed: SQLite then
+        does not wait for the disk.
 
         `foreign_keys=False` is for migrations: SQLite then lets a table be made anew without deleting what refers to it.
 
@@ -95,7 +98,8 @@ class Database:
             finally:
                 if self.is_sqlite and not foreign_keys:
                     _set_foreign_keys(connection, True)
-        self._make_durable()
+        if durable:
+            self._make_durable()
         for tell in self._listeners:
             tell()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import threading
 import time
@@ -25,14 +26,16 @@ from lakeward.errors import (
     TopicNotFound,
 )
 from lakeward.lake.consumer import offset_at
+from lakeward.model.operations import ErrorType, OperationType, SyncMode, SyncStatus
 from lakeward.pipeline import log_compact
 from lakeward.pipeline.log_write import log_target, write_records
-from lakeward.registry import intents, leases, log, topics
+from lakeward.registry import error_log, intents, leases, log, runs, topics
 from lakeward.storage.locations import local_path
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import open_lake
 from tests.support.registries import rows_of
+from tests.support.waiting import until
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -509,3 +512,45 @@ def test_a_merged_file_that_differs_never_takes_the_place(filled: Lake, monkeypa
     with pytest.raises(DataLoss, match="not what it was made of"):
         filled.log.compact_segments("orders")
     assert [value for _, value in values(filled)[0]] == [str(i).encode() for i in range(30)]
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------------
+def test_a_consumer_of_a_group_is_a_run_from_its_first_poll_until_it_is_closed(filled: Lake) -> None:
+    registry = filled.registry
+    with filled.log.consumer("orders", "g") as consumer:
+        assert runs.list_runs(registry) == []
+        consumer.poll(12)
+        (run,) = runs.list_runs(registry)
+        assert (run.status, run.sync_mode, run.schema_name) == (SyncStatus.RUNNING, SyncMode.STREAM, "orders")
+        assert run.destination_info == {"group": "g"}
+        consumer.poll(5)
+        consumer.commit()
+    ended = runs.get(registry, run.id)
+    assert (ended.status, ended.records_processed) == (SyncStatus.COMPLETED, 17)
+    assert ended.bytes_processed == sum(len(str(i)) for i in range(17))
+
+
+def test_a_consumer_without_a_group_is_no_run(filled: Lake) -> None:
+    with filled.log.consumer("orders") as consumer:
+        consumer.poll(12)
+    assert runs.list_runs(filled.registry) == []
+
+
+def test_a_consumer_whose_poll_fails_is_a_failed_run_with_one_error(filled: Lake) -> None:
+    segment = next(iter(MetadataStore(filled).get_segments("orders", 0)))
+    Path(local_path(segment.location)).unlink()
+    with pytest.raises(DataLoss), filled.log.consumer("orders", "g") as consumer:
+        consumer.poll(12)
+    (run,) = runs.list_runs(filled.registry)
+    (error,) = error_log.list_errors(filled.registry)
+    assert (run.status, error.sync_run_id, error.error_type) == (SyncStatus.FAILED, run.id, ErrorType.DATA)
+    assert error.operation_type == OperationType.READ
+
+
+def test_a_consumer_that_is_forgotten_is_a_cancelled_run(filled: Lake) -> None:
+    consumer = filled.log.consumer("orders", "g")
+    consumer.poll(12)
+    del consumer
+    gc.collect()
+    until(lambda: runs.list_runs(filled.registry)[0].status == SyncStatus.CANCELLED)
+    assert runs.list_runs(filled.registry)[0].records_processed == 12

@@ -1,0 +1,81 @@
+"""The sync run of a stream that Spark reads: it lives in the process of Spark's that plans the stream's batches."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lakeward.config import Settings
+from lakeward.model.operations import OperationType, SyncMode
+from lakeward.pipeline.log_read import Slice
+from lakeward.registry import Registry, open_registry
+from lakeward.registry.recording import Recorder
+
+
+class _Stopped(SystemExit):
+    """Spark ends the process: the query was stopped."""
+
+
+class StreamRun:
+    """Begun with a stream's first batch. Records count when Spark commits their batch, which it does with the next one."""
+
+    def __init__(self, settings: Settings, group: str, topics: Sequence[str]) -> None:
+        """Raises RegistryUnavailable."""
+        # A handle of its own: the others are open for one call each.
+        self._registry: Registry = open_registry(settings, touch_warehouse=False)
+        self._planned: dict[str, int] = {}
+        self._error: BaseException | None = None
+        try:
+            self._recorder = Recorder(
+                self._registry,
+                ",".join(sorted(topics)),
+                SyncMode.STREAM,
+                operation=OperationType.READ,
+                source_info={"kind": "log", "topics": sorted(topics)},
+                destination_info={"group": group, "engine": "spark"},
+            )
+        except BaseException:
+            self._registry.close()
+            raise
+        _end_in_order()
+
+    def planned(self, end: Mapping[str, Any], slices: Iterable[Slice]) -> None:
+        """A batch up to `end` is going to read these."""
+        self._planned[_key(end)] = sum(each.end - each.first for each in slices)
+
+    def committed(self, end: Mapping[str, Any]) -> None:
+        """The batch up to `end` is done. One that another process has planned is not counted: it is of that one's run."""
+        self._recorder.add(records_processed=self._planned.pop(_key(end), 0))
+        self._recorder.flush()
+
+    def failed(self, error: BaseException) -> None:
+        if not isinstance(error, _Stopped):
+            self._error = error
+        if isinstance(error, Exception):
+            self._recorder.failed(error)
+
+    def end(self) -> None:
+        """Called as Spark's process ends: Spark has closed its connection, and its signal may come still."""
+        if signal.getsignal(signal.SIGTERM) is _stop:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._recorder.end(self._error)
+        self._registry.close()
+
+
+def _end_in_order() -> None:
+    """Spark stops a stream by closing the connection to this process, which is of this stream alone, and ending it by a
+    signal: which by itself leaves no time to end the run."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _stop)
+
+
+def _stop(*_: object) -> None:
+    raise _Stopped
+
+
+def _key(end: Mapping[str, Any]) -> str:
+    return json.dumps(end, sort_keys=True)
