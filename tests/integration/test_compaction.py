@@ -139,6 +139,28 @@ def test_files_of_earlier_schemas_are_merged_by_field_id(lake: Lake, spark: Spar
     assert_nothing_left_over(lake, NAME)
 
 
+def test_files_of_an_earlier_partition_spec_are_left_alone_until_the_table_asks_for_their_rewriting(
+    lake: Lake, spark: SparkSession
+) -> None:
+    fill(lake)
+    lake.flush(NAME)
+    lake.set_partition_spec(NAME, ["name"])
+    for number in range(6, 12):
+        lake.append(NAME, rows(number * 30))
+    expected = by_id(lake.scan(NAME).read_all())
+    (left,) = lake.plan_compaction(NAME).left
+    assert (left.files, left.state) == (6, "committed") and "earlier partition spec 0" in left.why
+    assert (lake.compact(NAME, spark).files_before, lake.compact(NAME, spark).jobs) == (18, 0)
+    assert sorted(file.spec_id for file in lake.files(NAME)) == [0] * 6 + [1] * 3
+    lake.set_properties(NAME, {compaction_plan.REWRITE_SPECS_PROPERTY: "true"})
+    result = lake.compact(NAME, spark)
+    assert (result.files_before, result.files_after, result.rows) == (6, 3, 180)
+    assert {file.spec_id for file in lake.files(NAME)} == {1}
+    lake.flush(NAME)
+    assert seen(lake, spark) == expected
+    assert_nothing_left_over(lake, NAME)
+
+
 def test_json_lines_become_parquet_and_so_are_seen_by_engines(lake: Lake, spark: SparkSession) -> None:
     fill(lake, 2, format="json", partition_by=["name"])
     expected = by_id(lake.scan(NAME).read_all())

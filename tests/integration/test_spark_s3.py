@@ -46,6 +46,33 @@ def test_rows_on_object_storage_are_read_by_every_engine(lake: lakeward.Lake, sp
         assert catalog.load_table(name).scan().to_arrow().num_rows == 100
 
 
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_small_files_on_object_storage_are_merged_and_read_back_by_every_engine(
+    lake: lakeward.Lake, spark: SparkSession, s3: S3, is_flushed: bool
+) -> None:
+    name = "t.small"
+    lake.create_table(name, {"id": "long", "name": "string"}, partition_by=["name"])
+    for start in range(0, 180, 30):
+        lake.append(name, [{"id": i, "name": f"n/ %{i % 3}"} for i in range(start, start + 30)])
+    if is_flushed:
+        lake.flush(name)
+    result = lake.compact(name, spark)
+    assert (result.files_before, result.files_after, result.rows) == (18, 3, 180)
+
+    def expect_rows() -> None:
+        assert sorted(row["id"] for row in spark.table(f"lakeward.{name}").collect()) == list(range(180))
+        assert spark.table(f"lakeward.{name}").where("name = 'n/ %1'").count() == 60
+        assert sorted(lake.scan(name).read_all()["id"].to_pylist()) == list(range(180))
+
+    expect_rows()
+    assert lake.audit(name).findings == []
+    engine = engine_for(lake.table(name).location, lake.settings.engine_config)
+    before = {info.location for info in engine.list(lake.table(name).location + "/data/")}
+    assert before >= {file.file_path for file in lake.files(name)}
+    lake.clean()
+    expect_rows()
+
+
 def test_a_refused_write_leaves_no_object(lake: lakeward.Lake, spark: SparkSession, s3: S3) -> None:
     lake.create_table("t.x", {"id": "long not null"})
     with pytest.raises(FileRefused, match="'id'"):

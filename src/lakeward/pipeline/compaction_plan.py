@@ -8,7 +8,7 @@ arrive beside it, and a file that is nearly large enough is not written again fo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -23,6 +23,7 @@ from lakeward.registry.compaction import Candidates, PartitionId, State
 TARGET_PROPERTY = "lakeward.compaction.target-bytes"  # without it the size that writers aim at
 MIN_FILES_PROPERTY = "lakeward.compaction.min-files"
 ENABLED_PROPERTY = "lakeward.compaction.enabled"  # true | false
+REWRITE_SPECS_PROPERTY = "lakeward.compaction.rewrite-specs"  # true | false
 
 SMALL = 0.75  # of the target
 LEAST_WEIGHT = 1 << 20  # bytes: to open a file costs about as much as to read so many
@@ -37,6 +38,7 @@ class Rules(msgspec.Struct, frozen=True):
     target: int = DEFAULT_FILE_SIZE  # bytes
     min_files: int = 5
     is_enabled: bool = True
+    rewrites_specs: bool = False
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -102,13 +104,22 @@ def rules_of(metadata: TableMetadata) -> Rules:
     if target is None:
         target = number_property(given, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
     least = number_property(given, MIN_FILES_PROPERTY)
-    enabled = given.get(ENABLED_PROPERTY, "true").lower()
     for name, value, low in ((TARGET_PROPERTY, target, 1), (MIN_FILES_PROPERTY, 5 if least is None else least, 2)):
         if value < low:
             raise InvalidSetting(f"table property {name!r} is {value}; it is at least {low}")
-    if enabled not in ("true", "false"):
-        raise InvalidSetting(f"table property {ENABLED_PROPERTY!r} is {enabled!r}; it is true or false")
-    return Rules(target, 5 if least is None else least, enabled == "true")
+    return Rules(
+        target,
+        5 if least is None else least,
+        _is_true(given, ENABLED_PROPERTY, default="true"),
+        _is_true(given, REWRITE_SPECS_PROPERTY, default="false"),
+    )
+
+
+def _is_true(given: Mapping[str, str], name: str, *, default: str) -> bool:
+    value = given.get(name, default).lower()
+    if value not in ("true", "false"):
+        raise InvalidSetting(f"table property {name!r} is {value!r}; it is true or false")
+    return value == "true"
 
 
 def plan(registry: Registry, table: Table, partitions: Collection[PartitionId] | None = None) -> Plan:
@@ -124,7 +135,7 @@ def plan(registry: Registry, table: Table, partitions: Collection[PartitionId] |
     groups: list[Group] = []
     left: list[Left] = []
     for found in compaction.candidates(registry, table, math.ceil(rules.target * SMALL), partitions):
-        for each in groups_of(found, rules):
+        for each in groups_of(found, rules, metadata.spec_id):
             if isinstance(each, Group):
                 groups.append(each)
             else:
@@ -133,7 +144,12 @@ def plan(registry: Registry, table: Table, partitions: Collection[PartitionId] |
 
 
 # Groups -------------------------------------------------------------------------------------------------------------------
-def groups_of(found: Candidates, rules: Rules) -> Iterator[Group | Left]:
+def groups_of(found: Candidates, rules: Rules, spec_id: int) -> Iterator[Group | Left]:
+    """What to do with a partition's small files. `spec_id`: the table's current one, in which all is written.
+
+    Files of an earlier spec stay where they are: in partitions of the current one they could become many more than they were.
+    Where the table asks for it they are merged by the same rules as others. JSON lines become Parquet in any case.
+    """
     by_state = sorted(found.files, key=lambda file: (compaction.state_of(file), file.file_id))
     for state, members in groupby(by_state, key=compaction.state_of):
         files = list(members)
@@ -141,6 +157,9 @@ def groups_of(found: Candidates, rules: Rules) -> Iterator[Group | Left]:
             yield from (_group(found, state, each, rules, "JSON lines become Parquet") for each in _cut(files, rules))
         elif found.has_deletes:
             yield _left(found, state, files, "the partition has files of deletes")
+        elif found.spec_id != spec_id and not rules.rewrites_specs:
+            why = f"of the earlier partition spec {found.spec_id}; {REWRITE_SPECS_PROPERTY}=true has them rewritten"
+            yield _left(found, state, files, why)
         else:
             yield from _merges(found, state, files, rules)
 

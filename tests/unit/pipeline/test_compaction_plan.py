@@ -41,7 +41,7 @@ def found(files: Sequence[RegisteredFile], *, spec_id: int = 0, key: str = "{}",
 
 
 def split(files: Sequence[RegisteredFile], rules: Rules = RULES, **options: bool) -> tuple[list[Group], list[Left]]:
-    made = list(groups_of(found(files, **options), rules))  # type: ignore[arg-type]
+    made = list(groups_of(found(files, **options), rules, spec_id=0))  # type: ignore[arg-type]
     return [g for g in made if isinstance(g, Group)], [g for g in made if isinstance(g, Left)]
 
 
@@ -49,6 +49,20 @@ def test_many_small_files_become_one() -> None:
     ((group,), left) = split([file(MB) for _ in range(40)])
     assert (len(group.files), group.expected, left) == (40, 1, [])
     assert "1,048,576 bytes on average" in group.why
+
+
+def test_files_of_an_earlier_partition_spec_are_merged_only_where_the_table_asks_for_it() -> None:
+    small = [file(MB) for _ in range(40)]
+    (left,) = groups_of(found(small, spec_id=0), RULES, spec_id=1)
+    assert isinstance(left, Left) and (left.files, left.bytes) == (40, 40 * MB)
+    assert left.why == "of the earlier partition spec 0; lakeward.compaction.rewrite-specs=true has them rewritten"
+    (group,) = groups_of(found(small, spec_id=0), Rules(target=128 * MB, rewrites_specs=True), spec_id=1)
+    assert isinstance(group, Group) and len(group.files) == 40
+
+
+def test_json_lines_of_an_earlier_partition_spec_become_parquet_all_the_same() -> None:
+    (group,) = groups_of(found([file(MB, kind="json")], spec_id=0), RULES, spec_id=1)
+    assert isinstance(group, Group)
 
 
 def test_a_few_small_files_wait_for_more() -> None:
