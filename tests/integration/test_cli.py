@@ -10,13 +10,18 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakeward
 from lakeward.components.fleet import COMPONENTS
+from lakeward.model.operations import SyncMode, SyncStatus
+from lakeward.registry import runs
+from lakeward.store import schema
 from tests.support.shell import Shell
 from tests.support.waiting import until
 
@@ -231,6 +236,18 @@ def test_serve_runs_the_components_and_another_command_sees_what_they_do(orders:
     assert "snapshotter" in orders.run("astha", "status")
     error = orders.json("serve", "--without", "nobody", exit_code=1)["error"]
     assert error["code"] == "invalid_input" and "nobody" in error["message"]
+
+
+def test_serve_gives_up_silent_runs_and_an_append_of_files_is_one_that_was_completed(orders: Shell) -> None:
+    listed = orders.json("runs", "list")["runs"]
+    assert [(run["status"], run["records_inserted"]) for run in listed] == [("completed", 1), ("completed", 2)]
+    with lakeward.connect(orders.folder / "registry.db", orders.folder / "warehouse") as lake:
+        silent = runs.start(lake.registry, "shop", SyncMode.STREAM, heartbeats=True)
+        with lake.registry.database.transaction() as connection:
+            change = schema.sync_runs.update().where(schema.sync_runs.c.id == silent.id)
+            connection.execute(change.values(last_seen_at=silent.started_at - timedelta(hours=1)))
+        with served(orders):
+            until(lambda: runs.get(lake.registry, silent.id).status == SyncStatus.FAILED, seconds=60)
 
 
 @pytest.mark.slow

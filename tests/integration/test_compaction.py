@@ -14,8 +14,9 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from lakeward import Lake
+from lakeward.model.operations import SyncRunStatistics, SyncStatus
 from lakeward.pipeline import compaction_plan
-from lakeward.registry import compaction
+from lakeward.registry import compaction, runs
 from tests.support.lakes import assert_nothing_left_over
 
 NAME = "sales.orders"
@@ -237,3 +238,14 @@ def test_names_and_values_with_odd_characters_are_compacted(lake: Lake, spark: S
     assert lake.audit(name).findings == []
     assert lake.scan(name).read_all().num_rows == 10
     assert compaction.candidates(lake.registry, lake.table(name), 1 << 30) == []
+
+
+def test_a_compaction_by_spark_is_one_run(lake: Lake, spark: SparkSession) -> None:
+    fill(lake, partition_by=["name"])
+    lake.flush(NAME)
+    result = lake.compact(NAME, spark)
+    (run,) = runs.list_runs(lake.registry)
+    assert (run.status, run.source_info) == (SyncStatus.COMPLETED, {"component": "compactor"})
+    assert run.statistics == SyncRunStatistics(records_processed=180, bytes_processed=result.bytes_before)
+    lake.compact(NAME, spark)
+    assert len(runs.list_runs(lake.registry)) == 1, "where there is nothing to do, there is no run"

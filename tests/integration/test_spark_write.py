@@ -18,6 +18,8 @@ from pyspark.sql.types import LongType
 
 import lakeward
 from lakeward.errors import FileRefused, InvalidInput, InvalidSetting, TableNotFound
+from lakeward.model.operations import ErrorType, SyncStatus
+from lakeward.registry import error_log, runs
 from lakeward.storage.locations import local_path
 
 SCHEMA = {"id": "long not null", "name": "string", "day": "date", "price": "decimal(9,2)"}
@@ -415,3 +417,35 @@ def test_spark_sql_names_tables_with_and_without_the_catalog(lake: lakeward.Lake
     assert spark.sql("SELECT count(*) FROM lakeward.sales.orders").first()[0] == 4  # type: ignore[index]
     assert [row.namespace for row in spark.sql("SHOW NAMESPACES").collect()] == ["sales"]
     assert [row.tableName for row in spark.sql("SHOW TABLES IN sales").collect()] == ["orders"]
+
+
+def test_an_append_of_a_dataframe_is_a_run(lake: lakeward.Lake, spark: SparkSession) -> None:
+    lake.create_table("sales.runs", {"id": "long"})
+    result = lake.append("sales.runs", spark.range(100), batch=("s", "1"))
+    assert lake.append("sales.runs", spark.range(100), batch=("s", "1")).replayed
+    with pytest.raises(FileRefused):
+        lake.append("sales.runs", spark.range(10).selectExpr("cast(id AS string) || 'x' AS id"))
+    failed, replayed, done = runs.list_runs(lake.registry)
+    assert (done.status, done.schema_name, done.source_info) == (SyncStatus.COMPLETED, "sales", {"kind": "dataframe"})
+    assert (done.records_processed, done.records_inserted, done.bytes_processed) == (100, 100, result.bytes)
+    assert (replayed.status, replayed.records_inserted) == (SyncStatus.COMPLETED, 0)
+    assert (failed.status, failed.records_inserted) == (SyncStatus.FAILED, 0)
+    (error,) = error_log.list_errors(lake.registry)
+    assert (error.sync_run_id, error.table_name) == (failed.id, "runs")
+    assert "write_spark" in (error.stack_trace or "")
+
+
+def test_an_error_of_a_persons_own_function_is_written_down_with_its_run(
+    lake: lakeward.Lake, spark: SparkSession
+) -> None:
+    @f.udf(LongType())
+    def failing(value: int) -> int:
+        raise ValueError(f"{value} is too much")
+
+    lake.create_table("sales.runs", {"id": "long"})
+    with pytest.raises(Exception, match="is too much"):
+        lake.append("sales.runs", spark.range(10).select(failing("id").alias("id")))
+    (run,) = runs.list_runs(lake.registry)
+    (error,) = error_log.list_errors(lake.registry)
+    assert (run.status, error.sync_run_id) == (SyncStatus.FAILED, run.id)
+    assert error.error_type == ErrorType.TRANSFORMATION, error
