@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import structlog
 
-from lakeward.errors import LakewardError
 from lakeward.model.names import MAX_NAME_LENGTH
 from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import error_log, runs
 from lakeward.registry.error_types import error_code, error_type
 from lakeward.registry.handle import Registry
+from lakeward.registry.pulse import pulse_of
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class Recorder:
         operation: OperationType | None = None,
         source_info: Any = None,
         destination_info: Any = None,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        heartbeat_seconds: float | None = None,
         owner: object = None,
     ) -> None:
         """Start the run.
@@ -56,19 +56,21 @@ class Recorder:
         Args:
             schema_name: a namespace's levels, joined; cut where it is too long for a name.
             operation: of the error, if the run fails.
-            owner: whose run it is: if it is collected before the run was ended, the run is ended as cancelled.
+            heartbeat_seconds: between two heartbeats; HEARTBEAT_SECONDS without.
+            owner: whose run it is: if it is collected before the run was ended, the next beat ends it as cancelled.
 
         Raises:
             InvalidName, InvalidInput, RegistryUnavailable.
         """
         self._registry = registry
         self._schema_name, self._table_name, self._operation = schema_name[:MAX_NAME_LENGTH], table_name, operation
-        self._lock = threading.Lock()
+        self.heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
+        self._lock = threading.Lock()  # guards the two below
         self._total = SyncRunStatistics()
         self._has_ended = False
         self._written: BaseException | None = None  # the last error that was written down
-        self._wake = threading.Event()
-        self._owner = None if owner is None else weakref.ref(owner, lambda _: self._wake.set())
+        self._is_beating = threading.Lock()
+        self._owner = None if owner is None else weakref.ref(owner)
         with registry.database.transaction(durable=False) as connection:  # no commit of its work outlives it
             self.run_id = runs.start(
                 registry,
@@ -82,10 +84,8 @@ class Recorder:
                 connection=connection,
             ).id
         registry.before_close(self._left_open)
-        self._thread = threading.Thread(
-            target=self._beat, args=[heartbeat_seconds], name=f"lakeward-run-{self.run_id}", daemon=True
-        )
-        self._thread.start()
+        self._pulse = pulse_of(registry)
+        self._pulse.add(self)
 
     @property
     def statistics(self) -> SyncRunStatistics:
@@ -101,13 +101,20 @@ class Recorder:
 
     def flush(self) -> None:
         """Send a heartbeat now, with what was counted. What goes wrong is logged."""
-        with self._lock:
+        with self._is_beating:
             if self._has_ended:
                 return
-        try:
-            runs.heartbeat(self._registry, self.run_id, self._told())
-        except LakewardError as error:
-            log.warning("sync_run_heartbeat_failed", sync_run_id=self.run_id, error=str(error), code=error.code)
+            try:
+                runs.heartbeat(self._registry, self.run_id, self._told())
+            except Exception as error:
+                why = {"error": str(error), "code": error_code(error)}
+                log.warning("sync_run_heartbeat_failed", sync_run_id=self.run_id, **why)
+
+    def beat(self) -> None:
+        if self._owner is not None and self._owner() is None:
+            self._left_open()
+        else:
+            self.flush()
 
     def failed(self, error: BaseException, details: Any = None) -> None:
         """Write an error of this run down, which need not be its end; once, if `end` is given it again."""
@@ -145,9 +152,9 @@ class Recorder:
                 return
             self._has_ended = True
         self._registry.not_before_close(self._left_open)
-        self._wake.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._pulse.discard(self)
+        with self._is_beating:  # one that is under way would come after the end
+            pass
         if error is not None:
             self.failed(error)
         try:
@@ -160,12 +167,6 @@ class Recorder:
         """The total; none where nothing was told, and the counts are those of the writes that joined."""
         total = self.statistics
         return None if total == SyncRunStatistics() else total
-
-    def _beat(self, seconds: float) -> None:
-        while not self._wake.wait(seconds):
-            self.flush()
-        if self._owner is not None and self._owner() is None:
-            self._left_open()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from lakeward.lake.consumer import offset_at
 from lakeward.model.operations import ErrorType, OperationType, SyncMode, SyncStatus
 from lakeward.pipeline import log_compact
 from lakeward.pipeline.log_write import log_target, write_records
-from lakeward.registry import error_log, intents, leases, log, runs, topics
+from lakeward.registry import error_log, intents, leases, log, recording, runs, topics
 from lakeward.storage.locations import local_path
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
@@ -547,7 +547,8 @@ def test_a_consumer_whose_poll_fails_is_a_failed_run_with_one_error(filled: Lake
     assert error.operation_type == OperationType.READ
 
 
-def test_a_consumer_that_is_forgotten_is_a_cancelled_run(filled: Lake) -> None:
+def test_a_consumer_that_is_forgotten_is_a_cancelled_run(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "HEARTBEAT_SECONDS", 0.05)
     consumer = filled.log.consumer("orders", "g")
     consumer.poll(12)
     del consumer

@@ -25,7 +25,6 @@ from lakeward.pipeline import compaction
 from lakeward.registry import error_log, runs
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import rows_of
-from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -198,10 +197,3 @@ def test_a_compaction_that_fails_leaves_a_failed_run_and_its_errors(
     assert (run.status, run.records_processed) == (SyncStatus.FAILED, 0)
     assert (error.sync_run_id, error.error_code, error.error_type) == (run.id, "storage_error", ErrorType.RESOURCE)
     assert "in broken" in (error.stack_trace or "")
-
-
-def test_nothing_of_a_runs_thread_is_left_when_it_has_ended(lake: Lake, files: list[Path]) -> None:
-    import threading
-
-    lake.append(NAME, files)
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("lakeward-run-")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -169,10 +170,23 @@ def test_a_run_whose_owner_is_forgotten_is_cancelled(registry: Registry) -> None
         run: Recorder
 
     owner = Owner()
-    owner.run = Recorder(registry, "shop", SyncMode.STREAM, owner=owner)
+    owner.run = Recorder(registry, "shop", SyncMode.STREAM, owner=owner, heartbeat_seconds=0.02)
     del owner
     gc.collect()
     until(lambda: only_run(registry).status == SyncStatus.CANCELLED)
+
+
+def test_all_runs_of_a_handle_share_one_thread_which_ends_with_it(made_url: str, tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with registries.open_at(made_url, tmp_path) as registry:
+        open_runs = [Recorder(registry, "shop", SyncMode.STREAM, heartbeat_seconds=s) for s in (100, 0.01, 50, 0.02)]
+        begun = {run.id: run.heartbeat_at for run in runs.list_runs(registry)}
+        until(lambda: sum(run.heartbeat_at != begun[run.id] for run in runs.list_runs(registry)) == 2)
+        (thread,) = (each for each in set(threading.enumerate()) - before if each.name == "lakeward-runs")
+        for run in open_runs:
+            run.end()
+        assert {run.status for run in runs.list_runs(registry)} == {SyncStatus.COMPLETED}
+    until(lambda: not thread.is_alive())
 
 
 def test_a_name_that_is_too_long_is_cut_and_stops_no_work(registry: Registry) -> None:
