@@ -43,6 +43,10 @@ COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
 }
 
 
+# They have no threads, and serve the callers of their process whether or not it is the active one.
+WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
+
+
 class _Runner:
     """Starts and stops the threads of one component, as it is told.
 
@@ -122,7 +126,11 @@ def running(
     with ExitStack() as stack:
         for component in made.values():
             component.register_with_astha(astha)
-            runners.append(_Runner(component))
-            stack.callback(runners[-1].close)
+            if component.name in WITHOUT_THREADS:
+                component.start()
+                stack.callback(component.stop)
+            else:
+                runners.append(_Runner(component))
+                stack.callback(runners[-1].close)
         stack.enter_context(astha)
         yield Fleet(astha, made)
