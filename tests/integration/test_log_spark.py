@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import random
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -246,8 +246,9 @@ def test_segments_whose_names_have_one_checksum_keep_their_own_offsets(
     (written,) = store.get_segments("orders", 0)
     folder, seen = tmp_path / "outside", dict[int, str]()
     folder.mkdir()
-    for number in itertools.count():
-        name = f"file://{folder}/{number}.parquet"
+    chance = random.Random(1)  # numbers in turn differ by too little to meet soon
+    while True:
+        name = f"file://{folder}/{chance.getrandbits(64):x}.parquet"
         as_spark_names_it = name.replace("file:///", "file:/")
         if (other := seen.setdefault(zlib.crc32(as_spark_names_it.encode()), name)) != name:
             break

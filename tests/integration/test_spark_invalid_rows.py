@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 import lakeward
 from lakeward.errors import FileRefused
+from lakeward.model.operations import DeadLetter
 from lakeward.registry import dead_letters
 from tests.support.lakes import assert_nothing_left_over
 
@@ -19,7 +20,7 @@ SCHEMA = {"id": "long not null", "name": "string", "day": "date", "price": "deci
 POLICY = {"lakeward.invalid-rows": "dead-letter", "lakeward.invalid-rows.max": "5"}
 
 
-def letters(lake: lakeward.Lake) -> list[dead_letters.DeadLetter]:
+def letters(lake: lakeward.Lake) -> list[DeadLetter]:
     return dead_letters.list_dead_letters(lake.registry, limit=None)[::-1]
 
 

@@ -341,16 +341,18 @@ def test_a_rollback_wins_against_writers_and_flushes_that_never_rest_and_each_ro
         while not is_over.is_set():
             lake.flush(NAME)
 
+    def wait_for_appends(count: int) -> None:
+        so_far = len(appended)
+        until(lambda: len(appended) >= so_far + count)
+
     with ThreadPoolExecutor(4) as threads:
         others = [threads.submit(work) for work in (write, write, write, make_snapshots)]
         try:
             for _ in range(3):  # each a rollback of what has come since
-                so_far = len(appended)
-                until(lambda so_far=so_far: len(appended) >= so_far + 5)
+                wait_for_appends(5)
                 result = lake.rollback(NAME, first)
                 before = seen(lake, result.previous_snapshot_id)
-                so_far = len(appended)
-                until(lambda so_far=so_far: len(appended) >= so_far + 2)
+                wait_for_appends(2)
         finally:
             is_over.set()
         for other in others:
