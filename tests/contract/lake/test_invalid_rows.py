@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import threading
 from datetime import date, datetime
 from decimal import Decimal
@@ -20,6 +21,7 @@ from lakeward.metadata import MetadataManager
 from lakeward.model.operations import DeadLetter, DeadLetterStatus, OperationType
 from lakeward.registry import dead_letters, runs
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
+from tests.support.shell import Shell
 
 NAME = "sales.orders"
 SCHEMA = {"id": "long not null", "name": "string", "price": "decimal(9,2)", "raw": "binary"}
@@ -303,6 +305,18 @@ def test_letters_name_the_run_of_their_write_which_counts_their_rows_as_processe
         assert letter.sync_run_id is not None
         run = runs.get(lake.registry, letter.sync_run_id)
         assert (run.records_processed, run.records_inserted) == (inserted + 1, inserted)
+
+
+def test_the_command_says_how_many_rows_became_dead_letters(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.run("create", NAME, "--schema", "id long")
+    shell.run("alter", "set", NAME, "lakeward.invalid-rows=dead-letter")
+    (tmp_path / "one.jsonl").write_text('{"id": 1}\n{"id": "x"}\n{"id": 3}\n')
+    said = shell.json("append", NAME, str(tmp_path / "one.jsonl"))
+    assert (said["rows"], said["dead_letters"]) == (2, 1)
+    shown = shell.run("append", NAME, str(tmp_path / "one.jsonl"))
+    assert re.search(r"dead letters\W+1\b", shown), shown
+    assert shell.json("dlq", "show", "1")["record_data"] == {"id": "x"}
 
 
 # The rolling writer -------------------------------------------------------------------------------------------------------
