@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -365,6 +367,60 @@ def test_a_rollback_wins_against_writers_and_flushes_that_never_rest_and_each_ro
     out = {row for each in ids_of(lake) for row in seen(lake, each)}
     assert out >= {0, *appended}
     assert_true(lake)
+
+
+WRITER = """
+import sys
+import lakeward
+registry, warehouse, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with lakeward.connect(registry, warehouse, durable=False) as lake:
+    number = first
+    while True:
+        lake.append("sales.orders", [{"id": number, "name": "a"}])
+        print("appended", number, flush=True)
+        number += 1
+        lake.flush("sales.orders")
+"""
+
+
+def test_a_rollback_wins_against_other_processes_that_append_and_flush_without_rest(
+    lake: Lake, made_url: str, tmp_path: Path
+) -> None:
+    first = add(lake, 0)
+    acknowledged: list[int] = []
+
+    def read_of(process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("appended "):
+                acknowledged.append(int(line.split()[1]))
+
+    def command(number: int) -> list[str]:
+        return [sys.executable, "-c", WRITER, made_url, str(tmp_path / "warehouse"), str(number)]
+
+    processes = [subprocess.Popen(command(n * 10**6), stdout=subprocess.PIPE, text=True) for n in (1, 2, 3)]
+    readers = [threading.Thread(target=read_of, args=(process,)) for process in processes]
+    try:
+        for reader in readers:
+            reader.start()
+        until(lambda: {number // 10**6 for number in acknowledged} == {1, 2, 3}, seconds=100)  # processes start slowly
+        result = lake.rollback(NAME, first)
+        so_far = len(acknowledged)
+        until(lambda: len(acknowledged) >= so_far + 5)
+        assert all(process.poll() is None for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for reader in readers:
+            reader.join()
+    lake.flush(NAME)
+    live, before = registered(lake), seen(lake, result.previous_snapshot_id)
+    assert len(live) == len(set(live)) and len(before) == len(set(before))
+    assert set(live) & set(before) == {0}
+    assert {*live, *before} >= set(acknowledged)
+    assert seen(lake) == live
+    assert_exact(lake.registry, lake.table(NAME))
 
 
 def during(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
