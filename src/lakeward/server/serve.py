@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from lakeward.components import metadata_upkeep, retention, upkeep
 from lakeward.components.background import repeated
@@ -40,14 +43,30 @@ def serve(
     with listening_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
-        print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
-        with (
-            upkeep.running(registry),
-            metadata_upkeep.running(registry),
-            repeated(registry, "retention", RETENTION_SECONDS, retention.enforce),
-            running(lake, components),
-        ):
+        with ExitStack() as stack:
+            with _uninterrupted():
+                stack.enter_context(upkeep.running(registry))
+                stack.enter_context(metadata_upkeep.running(registry))
+                stack.enter_context(repeated(registry, "retention", RETENTION_SECONDS, retention.enforce))
+                stack.enter_context(running(lake, components))
+            print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
             make_server(create_app(registry, token=token)).run([listening])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is over: what has started by half could not be stopped."""
+    if threading.current_thread() is not threading.main_thread():  # it gets no signals
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def check_loopback(host: str) -> None:
