@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
@@ -85,11 +86,13 @@ def test_a_batch_s_lost_answer_is_its_first_answer(
 
 @BOTH
 def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, cut: Cut) -> None:
-    def nothing() -> Iterator[dict[str, Any]]:
+    def nothing() -> Iterator[pa.RecordBatch]:
         proxy.cut(cut)
         yield from ()
 
-    result = lake.append(NAME, nothing(), batch=("s", "1", 0, 6))
+    # A reader: of an iterator of rows the first is asked for before the write is declared, to see whether it is a path.
+    empty = pa.RecordBatchReader.from_batches(pa.Table.from_pylist(ROWS).schema, nothing())
+    result = lake.append(NAME, empty, batch=("s", "1", 0, 6))
     assert (proxy.made, result.rows, result.replayed) == (1, 0, False)
     assert lake.append(NAME, ROWS, batch=("s", "1", 0, 6)).replayed
     assert rows_of(lake.registry, "pending_writes") == []
