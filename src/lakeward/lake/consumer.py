@@ -67,6 +67,7 @@ class Consumer:
         self._group = group
         self._fail = fail_on_data_loss
         self._recorder: Recorder | None = None
+        self._failure: Exception | None = None  # of the last poll
         self._topics: dict[str, Topic] = {}
         self._positions: dict[_Place, int] = {}
         self._readers: dict[_Place, Iterator[Record]] = {}
@@ -104,8 +105,10 @@ class Consumer:
         try:
             found = self._poll(max_records, timeout)
         except Exception as error:
+            self._failure = error
             recorder.failed(error)
             raise
+        self._failure = None
         recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
         return found
 
@@ -163,14 +166,15 @@ class Consumer:
         self._end(error)
 
     def close(self) -> None:
-        """End its run. A closed consumer that is polled again begins another."""
+        """End its run, which failed if the last poll did. A closed consumer that is polled again begins another."""
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         self._readers.clear()
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.end(error)
+            recorder.end(error or self._failure)
+        self._failure = None
 
     def _begun(self, group: str) -> Recorder:
         names = sorted(self._topics)

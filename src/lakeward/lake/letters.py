@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from lakeward.errors import InvalidInput
+from lakeward.errors import FileRefused, InvalidInput
 from lakeward.model import exact
 from lakeward.model.files import Batch
 from lakeward.model.invalid_rows import rule_of
@@ -68,6 +69,23 @@ def _value(value: Any) -> Any:
 
 def _message(row: BrokenRow, redacted: Collection[str]) -> str:
     """Why the row does not fit. A message may quote a part of the value, so that one of a redacted column says the rule alone."""
-    shown = row.message.lower()
-    hidden = next((name for name in redacted if name.lower() in shown), None)
-    return f"{row.reason}: {row.message if hidden is None else f'column {hidden!r}, whose values are not shown'}"
+    return f"{row.reason}: {_without_values(row.message, redacted) or row.message}"
+
+
+def _without_values(message: str, redacted: Collection[str]) -> str | None:
+    """In place of a message that names a redacted column; none for another."""
+    hidden = next((name for name in redacted if name.lower() in message.lower()), None)
+    return None if hidden is None else f"column {hidden!r}, whose values are not shown"
+
+
+@contextmanager
+def values_hidden(metadata: TableMetadata) -> Iterator[None]:
+    """Refusals in the block quote no value of a redacted column: they are written down with their stack, as errors are."""
+    try:
+        yield
+    except FileRefused as error:
+        message = _without_values(str(error), rule_of(metadata.properties).redacted)
+        if message is None:
+            raise
+        # Without the first one in its trace.
+        raise FileRefused(error.reason, f"rows do not fit ({error.reason}): {message}") from None

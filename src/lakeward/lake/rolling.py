@@ -73,7 +73,7 @@ class RollingWriter:
         self.dead_letters = 0  # rows that did not fit and were committed as dead letters
         self.commits: list[AppendResult] = []
         identifier = tables.load(registry, name).identifier
-        self._lost: BaseException | None = None  # the first rotation that failed: the run has, too
+        self._lost: BaseException | None = None  # the last rotation that failed: the run has, too
         self._recorder: Recorder | None = None
         if run is None:
             self._recorder = Recorder(
@@ -130,7 +130,7 @@ class RollingWriter:
                 self.committed_rows += result.rows
                 self.dead_letters += result.dead_letters
             except BaseException as error:
-                self._lost = self._lost or error
+                self._lost = error
                 if self._recorder is not None and isinstance(error, Exception):
                     self._recorder.failed(error)
                 raise
@@ -226,7 +226,8 @@ class _OpenFile:
         """Check rows against the schema and hand them to the file. Raises FileRefused, InvalidInput."""
         # All of them, before the first is written.
         broken = None if self._broken is None else self._broken.new()
-        batches = list(conform(data, self.metadata.schema, partition_sources(self._target), broken))
+        with letters.values_hidden(self.metadata):
+            batches = list(conform(data, self.metadata.schema, partition_sources(self._target), broken))
         if self._broken is not None and broken is not None:
             self._broken.rows += broken.rows
         for batch in batches:

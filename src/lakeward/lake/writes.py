@@ -145,7 +145,8 @@ def _write(
     engine = registry.engine(table.location, metadata.engine_config)
     target = WriteTarget(table, metadata, intent, engine, broken=letters.broken_rows(metadata))
     try:
-        files = make(target)
+        with letters.values_hidden(metadata):
+            files = make(target)
         dead = letters.letters_of(table, metadata, target.broken, batch=batch, sync_run_id=run_id)
         wrote = time.perf_counter() - started
         if not files and batch is None and also is None and not dead:  # nothing to commit, and no key to remember

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakeward.config import Settings
@@ -41,7 +41,6 @@ class StreamRun:
         except BaseException:
             self._registry.close()
             raise
-        self._is_writing = False
         self._end_in_order()
 
     def planned(self, end: Mapping[str, Any], slices: Iterable[Slice]) -> None:
@@ -50,16 +49,14 @@ class StreamRun:
 
     def committed(self, end: Mapping[str, Any]) -> None:
         """The batch up to `end` is done. One that another process has planned is not counted: it is of that one's run."""
-        with self._writing():
-            self._recorder.add(records_processed=self._planned.pop(_key(end), 0))
-            self._recorder.flush()
+        self._recorder.add(records_processed=self._planned.pop(_key(end), 0))
+        self._recorder.flush()
 
     def failed(self, error: BaseException) -> None:
         if not isinstance(error, _Stopped):
             self._error = error
         if isinstance(error, Exception):
-            with self._writing():
-                self._recorder.failed(error)
+            self._recorder.failed(error)
 
     def end(self) -> None:
         """Called as Spark's process ends: Spark has closed its connection, and its signal may come still. Twice is once."""
@@ -70,25 +67,19 @@ class StreamRun:
 
     def _end_in_order(self) -> None:
         """Spark stops a stream by closing the connection to this process, which is of this stream alone, and ending it by a
-        signal: which by itself leaves no time to end the run."""
+        signal: which by itself leaves no time to end the run. The signal may come before Spark's loop calls `end`, or in place
+        of that; so the process's exit calls it too."""
         is_main = threading.current_thread() is threading.main_thread()
         self._owns_signal = is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         if self._owns_signal:
-            signal.signal(signal.SIGTERM, self._stop)
+            signal.signal(signal.SIGTERM, _stop)
+            atexit.register(self.end)
 
-    def _stop(self, *_: object) -> None:
-        """The signal mostly comes as the closed connection is noticed, so that `end` may be about to be called, or never."""
-        if not self._is_writing:  # else the call that writes is left first, and Spark's loop calls `end`
-            self.end()
-        raise _Stopped
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._is_writing = True
-        try:
-            yield
-        finally:
-            self._is_writing = False
+def _stop(*_: object) -> None:
+    """Once, and no more than raise: what was interrupted may hold what ending the run needs."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Stopped
 
 
 def _key(end: Mapping[str, Any]) -> str:

@@ -33,8 +33,9 @@ class Pulse:
         with self._changed:
             due = self._due[run] = time.monotonic() + run.heartbeat_seconds
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="lakeward-runs", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="lakeward-runs", daemon=True)
+                thread.start()
+                self._thread = thread
             elif due < self._wakes:
                 self._changed.notify()
 

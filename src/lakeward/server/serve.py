@@ -31,7 +31,8 @@ def serve(
     """Settle what crashed writers left behind, then serve until interrupted.
 
     Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata goes,
-    and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the compactor use Spark, which it starts when it needs it.
+    and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the
+    compactor use Spark, which it starts when it needs it.
 
     Raises:
         InvalidSetting: a host that other machines reach, or a port that is taken.

@@ -21,6 +21,7 @@ from lakeward.metadata import MetadataManager
 from lakeward.model.operations import DeadLetter, DeadLetterStatus, OperationType
 from lakeward.registry import dead_letters, runs
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
+from tests.support.registries import rows_of
 from tests.support.shell import Shell
 
 NAME = "sales.orders"
@@ -362,6 +363,19 @@ def test_columns_that_the_table_names_are_hidden_in_record_and_message(lake: Lak
     assert [letter.record_data.get("name") for letter in found] == ["***", None, "***"]
     assert "hunter2" not in repr(found[:2])
     assert found[1].error_message == "wrong_type: column 'raw', whose values are not shown"
+
+
+@pytest.mark.parametrize("policy", ["refuse", "dead-letter"])
+def test_a_write_that_is_refused_tells_no_value_of_these_columns(lake: Lake, tmp_path: Path, policy: str) -> None:
+    properties = {"lakeward.invalid-rows": policy, "lakeward.invalid-rows.max": "1", "lakeward.redact-columns": "id"}
+    table(lake, properties)
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"id": "hunter2"}\n{"id": "hunter2"}\n')
+    with pytest.raises(FileRefused, match="'id', whose values are not shown") as refused:
+        lake.append(NAME, file)
+    assert refused.value.reason == "wrong_type"
+    told = repr([*rows_of(lake.registry, "error_log"), *rows_of(lake.registry, "sync_runs")])
+    assert "values are not shown" in told and "hunter2" not in told
 
 
 def test_repaired_records_are_appended_and_their_letters_resolved(lake: Lake) -> None:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakeward import Lake
+from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.components.compactor import Compactor
-from lakeward.errors import FileRefused, StatusConflict, StorageError, SyncRunNotFound
+from lakeward.errors import FileRefused, StatusConflict, StorageError, SyncRunNotFound, TopicNotFound
 from lakeward.lake.storage_manager import StorageManager
 from lakeward.model.operations import (
     ErrorType,
@@ -197,3 +197,17 @@ def test_a_compaction_that_fails_leaves_a_failed_run_and_its_errors(
     assert (run.status, run.records_processed) == (SyncStatus.FAILED, 0)
     assert (error.sync_run_id, error.error_code, error.error_type) == (run.id, "storage_error", ErrorType.RESOURCE)
     assert "in broken" in (error.stack_trace or "")
+
+
+def test_a_consumer_that_is_closed_after_a_failed_poll_has_failed(lake: Lake) -> None:
+    MetadataStore(lake).create_topic(TopicConfig("orders", 1))
+    lake.log.append("orders", ["a", "b"])
+    consumer = lake.log.consumer("orders", "g")
+    assert len(consumer.poll()) == 2
+    MetadataStore(lake).delete_topic("orders")
+    with pytest.raises(TopicNotFound):
+        consumer.poll()
+    consumer.close()
+    run = only_run(lake)
+    assert (run.status, run.records_processed) == (SyncStatus.FAILED, 2)
+    assert [error.sync_run_id for error in error_log.list_errors(lake.registry)] == [run.id]
