@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from lakeward.model.operations import SyncMode, SyncStatus
 from lakeward.pipeline.file_constants import with_file_constants
 from lakeward.registry import runs
 from lakeward.storage.locations import local_path
+from tests.support.checksums import of_one_checksum
 from tests.support.lakes import open_lake
 from tests.support.waiting import until
 
@@ -244,15 +243,11 @@ def test_segments_whose_names_have_one_checksum_keep_their_own_offsets(
     lake.log.append("orders", ["first", "second"], partition=0)
     store = MetadataStore(lake)
     (written,) = store.get_segments("orders", 0)
-    folder, seen = tmp_path / "outside", dict[int, str]()
+    folder = tmp_path / "outside"
     folder.mkdir()
-    chance = random.Random(1)  # numbers in turn differ by too little to meet soon
-    while True:
-        name = f"file://{folder}/{chance.getrandbits(64):x}.parquet"
-        as_spark_names_it = name.replace("file:///", "file:/")
-        if (other := seen.setdefault(zlib.crc32(as_spark_names_it.encode()), name)) != name:
-            break
-    for place, location in enumerate((other, name), 1):
+    texts = of_one_checksum(lambda text: f"file:{folder}/{text}.parquet")  # as Spark names files
+    for place, text in enumerate(texts, 1):
+        location = f"file://{folder}/{text}.parquet"
         shutil.copy(local_path(written.location), local_path(location))
         store.add_segment(
             msgspec.structs.replace(written, partition_id=place, base_offset=0, end_offset=1, location=location)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import msgspec
 import structlog
 
-from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, SparkMissing, TableNotFound
+from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound
 from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
 from lakeward.pipeline import compaction
 from lakeward.pipeline.compaction import Compacted
 from lakeward.pipeline.compaction_plan import Job
 from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
 from lakeward.registry.compaction import PartitionId
+from lakeward.registry.error_types import error_code
 from lakeward.retry import RetryConfig
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class Compactor:
     def _failed(self, table_id: int, what: _Waiting, error: Exception) -> None:
         what.failures += 1
         what.not_before = time.monotonic() + self._config.retry.delay(what.failures)
-        code = error.code if isinstance(error, LakewardError) else type(error).__name__
+        code = error_code(error)
         log.warning("compaction_failed", table_id=table_id, error=str(error)[:1_000], code=code, times=what.failures)
         self._count(failures=1, last_error=f"table {table_id}: {str(error)[:300]} [{code}]")
         self._put_back(table_id, what)

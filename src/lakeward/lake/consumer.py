@@ -10,9 +10,9 @@ from typing import Any, Self
 import msgspec
 
 from lakeward.errors import InvalidInput, InvalidOffset, TopicNotFound
-from lakeward.model.operations import OperationType, SyncMode
 from lakeward.model.topics import ConsumerOffset, SegmentInfo, Topic
 from lakeward.pipeline.log_read import Slice, Where, after_start, check_files, resolved, slice_batches
+from lakeward.pipeline.log_run import log_recorder
 from lakeward.registry import Registry, groups, segments, topics
 from lakeward.registry.recording import Recorder
 
@@ -177,16 +177,7 @@ class Consumer:
         self._failure = None
 
     def _begun(self, group: str) -> Recorder:
-        names = sorted(self._topics)
-        return Recorder(
-            self._registry,
-            ",".join(names),
-            SyncMode.STREAM,
-            operation=OperationType.READ,
-            source_info={"kind": "log", "topics": names},
-            destination_info={"group": group},
-            owner=self,
-        )
+        return log_recorder(self._registry, self._topics, {"group": group}, owner=self)
 
     def _move(self, place: _Place, offset: int) -> None:
         self._positions[place] = offset

@@ -13,7 +13,7 @@ from lakeward.model.files import AppendResult, Batch
 from lakeward.model.names import TableIdentifier
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRun
 from lakeward.registry import Registry, registration, runs, tables
-from lakeward.registry.recording import recorded
+from lakeward.registry.recording import of_table, recorded
 
 FIRST_FILES = 10  # whose names a run keeps
 
@@ -48,13 +48,7 @@ def ingest(
     if run is not None or source is None:
         return write(data, joined(registry, run))
     with recorded(
-        registry,
-        ".".join(name.namespace),
-        SyncMode.BATCH,
-        table_name=name.name,
-        operation=OperationType.INSERT,
-        source_info=source,
-        destination_info=destination(name),
+        registry, mode=SyncMode.BATCH, operation=OperationType.INSERT, source_info=source, **of_table(name)
     ) as recorder:
         return write(data, recorder.run_id)
 
@@ -74,7 +68,3 @@ def described(data: Any) -> tuple[Any, Document | None]:
     if paths is not None:
         return paths, {"kind": "files", "count": len(paths), "first": [str(path) for path in paths[:FIRST_FILES]]}
     return rows, {"kind": "dataframe"} if writes.is_dataframe(rows) else None
-
-
-def destination(name: TableIdentifier) -> Document:
-    return {"table": str(name)}

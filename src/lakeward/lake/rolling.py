@@ -22,7 +22,7 @@ from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
-from lakeward.registry.recording import Recorder
+from lakeward.registry.recording import Recorder, of_table
 from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
@@ -78,12 +78,10 @@ class RollingWriter:
         if run is None:
             self._recorder = Recorder(
                 registry,
-                ".".join(identifier.namespace),
-                SyncMode.STREAM,
-                table_name=identifier.name,
+                mode=SyncMode.STREAM,
                 operation=OperationType.INSERT,
                 source_info={"kind": "writer"},
-                destination_info=ingest.destination(identifier),
+                **of_table(identifier),
             )
         self._run_id = ingest.joined(registry, run) if self._recorder is None else self._recorder.run_id
         self._timer = threading.Thread(target=self._watch_time, name="lakeward-rotate", daemon=True)

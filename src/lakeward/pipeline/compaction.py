@@ -25,7 +25,7 @@ from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
 from lakeward.registry import Registry, compaction, intents, leases, tables
 from lakeward.registry.compaction import Conflict, PartitionId
 from lakeward.registry.leases import Lease
-from lakeward.registry.recording import Recorder, log_failure
+from lakeward.registry.recording import Recorder, log_failure, of_table
 from lakeward.registry.settling import is_settled
 
 if TYPE_CHECKING:
@@ -116,11 +116,9 @@ class _Run:
         if self._recorder is None:
             self._recorder = Recorder(
                 self._registry,
-                ".".join(self._table.namespace),
-                SyncMode.BATCH,
-                table_name=self._table.name,
+                mode=SyncMode.BATCH,
                 source_info={"component": "compactor"},
-                destination_info={"table": str(self._table.identifier)},
+                **of_table(self._table.identifier),
             )
 
     def add(self, result: Compacted) -> None:

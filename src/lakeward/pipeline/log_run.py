@@ -1,4 +1,4 @@
-"""The sync run of a stream that Spark reads: it lives in the process of Spark's that plans the stream's batches."""
+"""The sync runs of those who read the log. That of a stream of Spark's lives in the process that plans the stream's batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakeward.config import Settings
-from lakeward.model.operations import OperationType, SyncMode
+from lakeward.model.operations import Document, OperationType, SyncMode
 from lakeward.pipeline.log_read import Slice
 from lakeward.registry import Registry, open_registry
 from lakeward.registry.recording import Recorder
@@ -30,14 +30,7 @@ class StreamRun:
         self._planned: dict[str, int] = {}
         self._error: BaseException | None = None
         try:
-            self._recorder = Recorder(
-                self._registry,
-                ",".join(sorted(topics)),
-                SyncMode.STREAM,
-                operation=OperationType.READ,
-                source_info={"kind": "log", "topics": sorted(topics)},
-                destination_info={"group": group, "engine": "spark"},
-            )
+            self._recorder = log_recorder(self._registry, topics, {"group": group, "engine": "spark"})
         except BaseException:
             self._registry.close()
             raise
@@ -80,6 +73,20 @@ def _stop(*_: object) -> None:
     """Once, and no more than raise: what was interrupted may hold what ending the run needs."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Stopped
+
+
+def log_recorder(registry: Registry, topics: Iterable[str], destination: Document, owner: object = None) -> Recorder:
+    """The run of somebody who reads topics. Raises as Recorder."""
+    names = sorted(topics)
+    return Recorder(
+        registry,
+        ",".join(names),
+        SyncMode.STREAM,
+        operation=OperationType.READ,
+        source_info={"kind": "log", "topics": names},
+        destination_info=destination,
+        owner=owner,
+    )
 
 
 def _key(end: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from lakeward.model.names import MAX_NAME_LENGTH
+from lakeward.model.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import error_log, runs
 from lakeward.registry.error_types import error_code, error_type
@@ -167,6 +167,15 @@ class Recorder:
         """The total; none where nothing was told, and the counts are those of the writes that joined."""
         total = self.statistics
         return None if total == SyncRunStatistics() else total
+
+
+def of_table(table: TableIdentifier) -> dict[str, Any]:
+    """What a Recorder is given of the table that a run writes."""
+    return {
+        "schema_name": ".".join(table.namespace),
+        "table_name": table.name,
+        "destination_info": {"table": str(table)},
+    }
 
 
 @contextmanager

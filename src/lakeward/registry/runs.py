@@ -108,23 +108,15 @@ def add_in(connection: sa.Connection, run_id: int, counts: SyncRunStatistics, no
 def check_running(registry: Registry, run_id: int) -> None:
     """Raises SyncRunNotFound; StatusConflict: it has ended, or was given up."""
     with registry.database.read() as connection:
-        run = runs.load(connection, run_id)
+        _running(connection, run_id, "can be joined by no write", lock=False)
+
+
+def _running(connection: sa.Connection, run_id: int, what: str, *, lock: bool = True) -> SyncRun:
+    run = runs.load(connection, run_id, lock=lock)
     if run is None:
         raise unknown_run(run_id)
     if run.status != SyncStatus.RUNNING:
-        raise _has_ended(run, "can be joined by no write")
-
-
-def _has_ended(run: SyncRun, what: str) -> StatusConflict:
-    return StatusConflict(f"the sync run {run.id} {what}: it is {run.status.value} since {run.completed_at}")
-
-
-def _running(connection: sa.Connection, run_id: int, what: str) -> SyncRun:
-    run = runs.load(connection, run_id, lock=True)
-    if run is None:
-        raise unknown_run(run_id)
-    if run.status != SyncStatus.RUNNING:
-        raise _has_ended(run, what)
+        raise StatusConflict(f"the sync run {run_id} {what}: it is {run.status.value} since {run.completed_at}")
     return run
 
 

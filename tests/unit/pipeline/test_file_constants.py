@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import zlib
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeward.pipeline.file_constants import _perfect_hash, told_apart
-
-
-def same_checksum() -> tuple[str, str]:
-    seen: dict[int, str] = {}
-    chance = random.Random(1)  # numbers in turn differ by too little to meet soon
-    while True:
-        name = f"file:/{chance.getrandbits(64):x}.parquet"
-        other = seen.setdefault(zlib.crc32(name.encode()), name)
-        if other != name:
-            return other, name
+from tests.support.checksums import of_one_checksum
 
 
 def test_names_of_one_checksum_come_into_different_groups() -> None:
-    first, second = same_checksum()
+    first, second = of_one_checksum()
     assert told_apart([first, "a", "b"]) == [[first, "a", "b"]]
     assert told_apart([first, "a", second, "b"]) == [[first, "a", "b"], [second]]
 
