@@ -20,6 +20,7 @@ import structlog
 from common import Options, Report, Writer, lake_in, main, percentile
 
 from lakeward.astha import SUBSCRIPTIONS, Astha, AsthaConfig, Event
+from lakeward.astha.watcher import QUIET_SECONDS
 from lakeward.model.events import WATCHED
 from lakeward.store import schema
 
@@ -93,7 +94,7 @@ def _measure(options: Options, report: Report, name: str, registry: Any) -> None
             _wait(lambda: all(each.status == "active" for each in astha.status().components))
             _latency(options, report, name, lake, components["compactor"])
             _other_process(options, report, f"{name}", folder, registry, components["compactor"])
-            time.sleep(1)
+            time.sleep(QUIET_SECONDS + 1)
             started, used = time.perf_counter(), time.process_time()
             time.sleep(options.pick(5, 20))
             share = (time.process_time() - used) / (time.perf_counter() - started) * 100

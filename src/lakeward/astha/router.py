@@ -152,8 +152,7 @@ class Lane:
 
     def takes_again(self) -> bool:
         """Whether it has to catch up, since it took nothing at the last read."""
-        with self.lock:
-            return self.was_skipped and self._takes()
+        return self.was_skipped and self._takes()  # without the lock: it is asked anew at the next look
 
     def _takes(self) -> bool:
         return not self._must_rebase and self.length < self.config.queue_limit

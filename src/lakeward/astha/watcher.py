@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +37,9 @@ _DECODERS = {name: msgspec.json.Decoder(watched.record) for name, watched in WAT
 _OPERATIONS: dict[str, Operation] = {"INSERT": "INSERT", "UPDATE": "UPDATE", "DELETE": "DELETE"}
 
 
+QUIET_SECONDS = 10.0  # without a change for so long, other processes' commits are looked for half as often
+
+
 class Watcher:
     """Waits for commits and reads what they changed."""
 
@@ -44,7 +48,8 @@ class Watcher:
         self._database = registry.database
         self.reader = Reader(registry.database)
         self._wake = threading.Event()
-        self._seen: Any = None
+        self._seen: int | str | None = None
+        self._found_at = 0.0
         self._database.on_commit(self.wake)
 
     def close(self) -> None:
@@ -57,20 +62,22 @@ class Watcher:
     def wait(self, seconds: float) -> bool:
         """Wait for a commit in this process, at most so long; then whether anybody may have committed since the last call.
 
-        On SQLite other processes' commits show in a number that costs microseconds to read; on PostgreSQL nothing tells,
-        and reading is how to find out.
+        Other processes' commits show in something that costs microseconds to read. What costs is to wake up for it, so where
+        nothing has changed for a while the wait is twice as long.
         """
-        self._wake.wait(seconds)
-        was_told = self._wake.is_set()
+        is_quiet = time.monotonic() - self._found_at > QUIET_SECONDS
+        was_told = self._wake.wait(2 * seconds if is_quiet else seconds)
         self._wake.clear()
         version = self._database.lookups.version()
-        moved = version is None or version != self._seen
+        moved = was_told or version is None or version != self._seen
         self._seen = version
-        return was_told or moved
+        return moved
 
     def read(self, position: Position, count: int) -> Items:
         """Up to `count` changes that come next, decoded. Raises RegistryUnavailable."""
         page = self.reader.read(position, count)
+        if page.changes:
+            self._found_at = time.monotonic()
         return Items([Item(change, decode(change)) for change in page.changes], page.within, page.after, page.is_last)
 
 

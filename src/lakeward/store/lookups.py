@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from lakeward.store.database import Database
 
 
+_SNAPSHOT = b"SELECT pg_current_snapshot()"
+
+
 class _Own:
     """What one thread has: its connection, and what it remembers. It goes with the thread."""
 
@@ -119,18 +122,27 @@ class Lookups:
             own.version = version
         return own.memory
 
-    def version(self) -> int | None:
-        """A number that differs from the last one of this thread if anything has been committed between; none where the
+    def version(self) -> int | str | None:
+        """Something that differs from what this thread was told last if anything has been committed between; none where the
         database does not tell.
+
+        PostgreSQL tells it by its current snapshot: a transaction that commits leaves those that it names as running. The
+        question goes to the server as it is, without what a driver does around a query: it is asked forty times a second.
         """
-        if not self._is_file:
+        if not self.is_apart:
             return None
         try:
-            (version,) = self._own().connection.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error:
+            if self._is_file:
+                (version,) = self._own().versions.execute("PRAGMA data_version").fetchone()
+                return int(version)
+            result = self._own().connection.pgconn.exec_(_SNAPSHOT)
+        except (sqlite3.Error, psycopg.Error):
             self._drop()
             return None
-        return int(version)
+        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+            self._drop()
+            return None
+        return str(result.get_value(0, 0), "ascii")
 
     def close(self) -> None:
         with self._lock:
