@@ -37,7 +37,8 @@ _DECODERS = {name: msgspec.json.Decoder(watched.record) for name, watched in WAT
 _OPERATIONS: dict[str, Operation] = {"INSERT": "INSERT", "UPDATE": "UPDATE", "DELETE": "DELETE"}
 
 
-QUIET_SECONDS = 10.0  # without a change for so long, other processes' commits are looked for half as often
+QUIET_SECONDS = 10.0  # without a change for so long, other processes' commits are looked for less often,
+QUIET_FACTOR = 3  # by this factor
 
 
 class Watcher:
@@ -63,10 +64,10 @@ class Watcher:
         """Wait for a commit in this process, at most so long; then whether anybody may have committed since the last call.
 
         Other processes' commits show in something that costs microseconds to read. What costs is to wake up for it, so where
-        nothing has changed for a while the wait is twice as long.
+        nothing has changed for a while the wait is longer.
         """
         is_quiet = time.monotonic() - self._found_at > QUIET_SECONDS
-        was_told = self._wake.wait(2 * seconds if is_quiet else seconds)
+        was_told = self._wake.wait(QUIET_FACTOR * seconds if is_quiet else seconds)
         self._wake.clear()
         version = self._database.lookups.version()
         moved = was_told or version is None or version != self._seen
