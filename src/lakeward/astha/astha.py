@@ -285,6 +285,8 @@ class Astha:
                     feed.trim(self.registry)
             except LakewardError as error:  # such as a full disk: the next round tries again
                 log.warning("feed_not_trimmed", error=str(error), code=error.code)
+            except Exception:
+                log.exception("feed_not_trimmed")
 
     # What deliveries ask for ------------------------------------------------------------------------------------------
     def _hold(self, lane: Lane, task: Task) -> Position:

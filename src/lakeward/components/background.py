@@ -49,3 +49,5 @@ def _once(registry: Registry, name: str, action: Callable[[Registry], object]) -
         pass
     except LakewardError as error:
         log.warning("background_failed", work=name, error=str(error), code=error.code)
+    except Exception:  # a fault of ours: the next round tries again
+        log.exception("background_failed", work=name)

@@ -62,16 +62,23 @@ class Hold(NamedTuple):
 
 
 def flush(
-    registry: Registry, table_id: int, trigger: str = "manual", *, files: bool = True, hold: Hold | None = None
+    registry: Registry,
+    table_id: int,
+    trigger: str = "manual",
+    *,
+    files: bool = True,
+    hold: Hold | None = None,
+    wait: float | None = None,
 ) -> FlushResult:
     """Make the Iceberg metadata of a table show all that the registry says; without `files`, its schema and properties.
 
     Args:
         trigger: query, manual, sync, time or size; kept with the snapshot.
+        wait: for how many seconds to wait for somebody who holds the table; none: the setting `hold_timeout_seconds`.
 
     Raises:
         TableNotFound: the table has been dropped.
-        LeaseHeld: somebody else holds the table's pending files, and did not let go in `hold_timeout_seconds`.
+        LeaseHeld: somebody else holds the table's pending files, and did not let go in that time.
         LeaseLost: `hold` ran out.
         MetadataConflict: others were quicker in all tries.
         StorageError: an object cannot be read or written.
@@ -80,11 +87,12 @@ def flush(
     first = snapshots.pending(registry, table_id, with_files=files)
     if first.is_empty:
         return _unchanged(first, started)
-    deadline = time.monotonic() + registry.settings.hold_timeout_seconds
+    wait = registry.settings.hold_timeout_seconds if wait is None else wait
+    deadline = time.monotonic() + wait
     state, done, tries = first, list[Made](), 0
     while tries < TRIES:
         if hold is None and _is_kept(state):
-            state = _await_release(registry, table_id, files, deadline)
+            state = _await_release(registry, table_id, files, deadline, wait)
         with _alone(registry, table_id) as at_once:
             if tries or not at_once:  # else it is as fresh as can be, and the commit looks whether it still holds
                 state = snapshots.pending(registry, table_id, with_files=files)
@@ -138,7 +146,7 @@ def _result(done: Sequence[Made], started: float) -> FlushResult:
     )
 
 
-def _await_release(registry: Registry, table_id: int, files: bool, deadline: float) -> Pending:
+def _await_release(registry: Registry, table_id: int, files: bool, deadline: float, wait: float) -> Pending:
     """What is pending, once nobody holds it: an older view is never served instead."""
     while True:
         state = snapshots.pending(registry, table_id, with_files=files)
@@ -147,7 +155,7 @@ def _await_release(registry: Registry, table_id: int, files: bool, deadline: flo
         if time.monotonic() >= deadline:
             raise LeaseHeld(
                 f"{state.table.identifier}: its pending files are held by {snapshots.hold_name(state.table)!r}, and the "
-                f"wait of {registry.settings.hold_timeout_seconds} s is over; try again later"
+                f"wait of {wait} s is over; try again later"
             )
         time.sleep(HOLD_POLL_SECONDS)
 

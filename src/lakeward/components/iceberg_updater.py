@@ -21,6 +21,7 @@ from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, TableNotFo
 from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
 from lakeward.model.tables import Table
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
+from lakeward.registry.error_types import error_code
 
 log = structlog.get_logger()
 
@@ -28,6 +29,7 @@ Record: TypeAlias = TableMetadata | TableFile
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a merge that failed or always lost, before the next try
 IDLE_SECONDS = 60.0
+ENOUGH_KEPT = 10_000  # tables of which is remembered that they have too few manifests: those looked at last
 
 
 class IcebergUpdaterConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,15 +99,18 @@ class IcebergUpdater:
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable, and what a flush of a table raises, once all others have been seen to."""
-        failed: LakewardError | None = None
+        failed: Exception | None = None
+        with self._changed:
+            self._enough.clear()
         for table in tables.every(self._registry):
             if table.current_snapshot_id is not None:
                 self._look(table.table_id)
             if table.iceberg_version < table.version:
                 try:
                     self._update(table.table_id)
-                except LakewardError as error:
-                    log.warning("metadata_not_written", table=str(table.identifier), error=str(error), code=error.code)
+                except Exception as error:
+                    code = error_code(error)
+                    log.warning("metadata_not_written", table=str(table.identifier), error=str(error), code=code)
                     failed = error
         if failed is not None:
             raise failed
@@ -201,6 +206,10 @@ class IcebergUpdater:
             log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
             self._count(failures=1)
             self._again(table_id, waited)
+        except Exception:  # a fault of ours, or metadata that is none: this table waits, the others go on
+            log.exception("manifests_not_merged", table_id=table_id)
+            self._count(failures=1)
+            self._again(table_id, waited)
         else:
             self._done(table_id, waited, result)
 
@@ -214,7 +223,10 @@ class IcebergUpdater:
             self._again(table_id, waited)
         elif result.enough_until is not None:
             with self._changed:
+                self._enough.pop(table_id, None)
                 self._enough[table_id] = result.enough_until
+                while len(self._enough) > ENOUGH_KEPT:  # dropped tables among them: no event tells of those
+                    del self._enough[next(iter(self._enough))]
 
     def _again(self, table_id: int, waited: _Waiting) -> None:
         """Later: each time it fails in a row twice as late. Where an event has brought it here meanwhile, that holds too."""

@@ -17,7 +17,7 @@ import structlog
 
 from lakeward.components import expiry
 from lakeward.components.flushing import flush
-from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, TableNotFound
+from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, LeaseHeld, TableNotFound
 from lakeward.iceberg.expiry import MAX_SNAPSHOT_AGE
 from lakeward.model.events import (
     TABLE_FILES,
@@ -40,6 +40,7 @@ Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 
 LOOK_AGAIN_SECONDS = 1.0  # at most so often a table's removals are read again
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a failure, before the next try
+HELD_WAIT_SECONDS = 5.0  # at most, where somebody holds the table
 IDLE_SECONDS = 60.0
 
 
@@ -75,8 +76,10 @@ class _Table(msgspec.Struct):
     is_oldest_known: bool = True
     look_again: bool = False
     looked_at: float = 0.0
+    waits_since: float | None = None  # by this machine's monotonic clock, when it was noticed that something waits
     expire_at: float = 0.0
-    not_before: float = 0.0
+    expire_failures: int = 0
+    not_before: float = 0.0  # for all but expiry
     failures: int = 0
     is_busy: bool = False
     events: int = 0  # that have changed what waits
@@ -119,6 +122,19 @@ class _Table(msgspec.Struct):
             self.oldest = min((each.since for each in every), default=None)
             self.is_oldest_known = True
         return self.oldest
+
+    def due_in(self, seconds: float, now: float, registry_now: float) -> float | None:
+        """In how many seconds something will have waited for so long; none if nothing waits.
+
+        A clock that was set back makes nothing wait for longer.
+        """
+        since = self.since()
+        if since is None:
+            self.waits_since = None
+            return None
+        if self.waits_since is None:
+            self.waits_since = now
+        return seconds + min(since.timestamp() - registry_now, self.waits_since - now)
 
     @property
     def is_full(self) -> bool:
@@ -222,16 +238,20 @@ class Snapshotter:
                 table.add(file.file_id, Waiting(file.file_size, file.row_count, file.registered_at))
             else:
                 table.drop(file.file_id)
-                # A file of the current snapshot left: the registry says whether that waits for a snapshot.
-                table.look_again |= operation == "DELETE" and file.snapshot_id is not None
+                # A file of the current snapshot left: the registry says whether that waits for a snapshot. Or the last one
+                # that waited did: the table may be gone.
+                is_gone = operation == "DELETE"
+                table.look_again |= is_gone and (file.snapshot_id is not None or not table.coming)
             if was_empty or table.look_again or table.is_full:
                 self._changed.notify_all()
 
     def _on_metadata(self, operation: str, metadata: TableMetadata) -> None:
-        if operation == "DELETE":
-            return
         with self._changed:
             known = self._tables.get(metadata.table_id)
+            if operation == "DELETE":
+                if known is not None and not waiting.is_here(self._registry, metadata.table_id):
+                    del self._tables[metadata.table_id]
+                return
             if known is not None and metadata.metadata_version < known.version:
                 return
             if (
@@ -271,9 +291,14 @@ class Snapshotter:
         table = _Table(table_id, version, rules, expires, expire_at=first)
         if before is not None:
             table.expire_at = before.expire_at if before.expires else first
+            table.expire_failures, table.waits_since = before.expire_failures, before.waits_since
             table.is_busy, table.not_before, table.failures = before.is_busy, before.not_before, before.failures
         if rules:
-            table.set_all(waiting.of_table(self._registry, table_id))
+            try:
+                table.set_all(waiting.of_table(self._registry, table_id))
+            except TableNotFound:  # dropped since
+                self._tables.pop(table_id, None)
+                return
         self._tables[table_id] = table
 
     # Work -------------------------------------------------------------------------------------------------------------
@@ -294,17 +319,13 @@ class Snapshotter:
                     self._tables.pop(table.table_id, None)
             except LakewardError as error:
                 log.warning("snapshot_failed", table_id=table.table_id, work=what, error=str(error), code=error.code)
-                self._wait_longer(table.table_id)
+                longest = HELD_WAIT_SECONDS if isinstance(error, LeaseHeld) else LONGEST_WAIT_SECONDS
+                self._done(table.table_id, what, longest)
             except Exception:  # a fault of ours: this table waits, the others go on
                 log.exception("snapshot_failed", table_id=table.table_id, work=what)
-                self._wait_longer(table.table_id)
+                self._done(table.table_id, what, LONGEST_WAIT_SECONDS)
             else:
-                with self._changed:
-                    if (now := self._tables.get(table.table_id)) is not None:
-                        now.failures, now.is_busy = 0, False
-            finally:
-                with self._changed:
-                    self._changed.notify_all()
+                self._done(table.table_id, what)
 
     def _next(self) -> tuple[_Table | None, str, float]:
         """(a table that is due, what is to be done there, otherwise the seconds until one will be). The lock is held."""
@@ -317,7 +338,6 @@ class Snapshotter:
                 continue
             found = self._due(table, now, registry_now)
             what, seconds = min(found, key=lambda each: each[1], default=("", wait))
-            seconds = max(seconds, table.not_before - now)
             if seconds <= 0:
                 return table, what, 0.0
             wait = min(wait, seconds)
@@ -328,10 +348,13 @@ class Snapshotter:
         found: list[tuple[str, float]] = []
         if table.is_full:
             found.append(("size", 0.0))
-        if table.rules.seconds is not None and (since := table.since()) is not None:
-            found.append(("time", since.timestamp() + table.rules.seconds - registry_now))
+        if table.rules.seconds is not None:
+            left = table.due_in(table.rules.seconds, now, registry_now)
+            if left is not None:
+                found.append(("time", left))
         if table.look_again:
             found.append(("look", table.looked_at + LOOK_AGAIN_SECONDS - now))
+        found = [(what, max(seconds, table.not_before - now)) for what, seconds in found]
         if table.expires:
             found.append(("expire", table.expire_at - now))
         return found
@@ -339,17 +362,16 @@ class Snapshotter:
     def _do(self, table_id: int, what: str) -> None:
         if what == "expire":
             expiry.expire(self._registry, tables.load_by_id(self._registry, table_id))
-        elif what != "look":
-            flush(self._registry, table_id, what)
-        if what == "expire":
+            return
+        if what != "look":
+            flush(self._registry, table_id, what, wait=0.0)  # a thread that waited would keep other tables waiting
             with self._changed:
                 if (table := self._tables.get(table_id)) is not None:
-                    table.expire_at = time.monotonic() + self._config.expire_seconds
-        else:
-            self._look(table_id)
+                    table.waits_since = None
+        self._look(table_id)
 
     def _look(self, table_id: int) -> None:
-        """Count anew what waits in a table. Events go on meanwhile."""
+        """Count anew what waits in a table. Events go on meanwhile. Raises TableNotFound: it was dropped."""
         with self._changed:
             table = self._tables.get(table_id)
             if table is None:
@@ -363,10 +385,21 @@ class Snapshotter:
             else:
                 table.merge(found, before)
 
-    def _wait_longer(self, table_id: int) -> None:
+    def _done(self, table_id: int, what: str, longest: float | None = None) -> None:
+        """After something was done, or has failed: then it is tried again after a while, of `longest` at most.
+
+        An expiry that fails keeps nothing else waiting: what is pending is to become a snapshot all the same.
+        """
         with self._changed:
-            table = self._tables.get(table_id)
-            if table is not None:
-                seconds = min(FIRST_WAIT_SECONDS * 2**table.failures, LONGEST_WAIT_SECONDS)
-                table.failures = min(table.failures + 1, 16)
-                table.not_before, table.is_busy = time.monotonic() + seconds, False
+            self._changed.notify_all()
+            if (table := self._tables.get(table_id)) is None:
+                return
+            table.is_busy, now = False, time.monotonic()
+            failed = table.expire_failures if what == "expire" else table.failures
+            seconds = 0.0 if longest is None else min(FIRST_WAIT_SECONDS * 2**failed, longest)
+            failed = 0 if longest is None else min(failed + 1, 16)
+            if what == "expire":
+                table.expire_failures = failed
+                table.expire_at = now + (seconds or self._config.expire_seconds)
+            elif what != "look" or failed:
+                table.failures, table.not_before = failed, now + seconds

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from lakeward.errors import TableNotFound
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, files, retired, tables
 
@@ -56,7 +57,10 @@ def is_here(registry: Registry, table_id: int) -> bool:
 
 
 def of_table(registry: Registry, table_id: int) -> AllWaiting:
+    """Raises TableNotFound: it was dropped."""
     with registry.database.read() as connection:
+        if tables.live_version(connection, table_id) is None:
+            raise TableNotFound(f"Table does not exist: table {table_id} was dropped")
         coming = files.pending_sizes(connection, table_id)
         leaving = retired.removals_pending(connection, table_id)
     return AllWaiting(

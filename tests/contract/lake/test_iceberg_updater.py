@@ -214,6 +214,47 @@ def test_a_table_that_cannot_be_written_fails_its_event_and_keeps_no_other_from_
     assert lake.table("sales.others").metadata_location is not None
 
 
+def test_metadata_that_is_none_stops_neither_the_thread_that_merges_nor_a_refresh(lake: Lake) -> None:
+    for name in (NAME, "sales.others"):
+        make_table(lake, name, properties=FEW)
+        for _ in range(3):
+            lake.append(name, ROWS)
+            lake.flush(name)
+    broken = lake.table(NAME)
+    assert broken.metadata_location is not None
+    lake.registry.engine(broken.location).write(broken.metadata_location, b"{}")
+    updater, events = IcebergUpdater(lake), Feed(lake)
+    updater.start()
+    try:
+        updater._look(broken.table_id)
+        until(lambda: updater.counts().failures > 0)
+        updater._look(lake.table("sales.others").table_id)
+        until(lambda: updater.counts().merges == 1)
+        assert updater.on_health()
+    finally:
+        updater.stop()
+    for name in (NAME, "sales.others"):
+        lake.add_column(name, "extra", "string")
+    with pytest.raises(KeyError):
+        updater.on_refresh()
+    assert lake.table("sales.others").iceberg_version == lake.table("sales.others").version
+    with pytest.raises(KeyError):
+        events.give(updater)
+
+
+def test_of_tables_that_are_gone_it_keeps_no_note_for_ever(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(iceberg_updater, "ENOUGH_KEPT", 2)
+    updater, events = IcebergUpdater(lake), Feed(lake)
+    for number in range(4):
+        make_table(lake, f"sales.t{number}")
+        events.give(updater)
+        updater.merge_waiting()
+        lake.drop_table(f"sales.t{number}")
+    assert len(updater._enough) == 2
+    updater.on_refresh()
+    assert updater._enough == {}
+
+
 def test_a_merge_that_failed_is_tried_again_and_a_bad_property_waits_for_a_better_one(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

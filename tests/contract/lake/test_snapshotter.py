@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from lakeward import Lake
 from lakeward.astha import Astha, AsthaConfig
@@ -16,6 +18,7 @@ from lakeward.components.snapshotter import Counts, Snapshotter, SnapshotterConf
 from lakeward.errors import InvalidInput, InvalidSetting
 from lakeward.model.events import WATCHED, Event
 from lakeward.model.snapshot_rules import SnapshotRules
+from lakeward.store import schema
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import changes, last_sequence
 from tests.support.waiting import until
@@ -212,6 +215,80 @@ def test_a_held_table_delays_no_other_and_gets_its_snapshot_when_it_is_let_go(
             assert lake.snapshots("sales.held") == []
         until(lambda: len(lake.snapshots("sales.held")) == 1)
         snapshotter.stop()
+
+
+def test_however_many_tables_are_held_no_other_waits_for_them(
+    made_url: str, tmp_path: Path, started: Callable[..., Snapshotter]
+) -> None:
+    held = ["sales.held", "sales.held_too"]
+    with open_lake(made_url, tmp_path, durable=False, hold_timeout_seconds=600) as lake:
+        for name in (*held, NAME):
+            make_table(lake, name, properties={FILES: "1"})
+        with lake.hold(held[0]), lake.hold(held[1]):
+            snapshotter = started(lake, threads=1)
+            feed = Feed(lake, snapshotter)
+            for name in (*held, NAME):
+                lake.append(name, ROWS)
+                feed.deliver()
+            until(lambda: triggers(lake) == ["size"])
+            assert [lake.snapshots(name) for name in held] == [[], []]
+        until(lambda: all(len(lake.snapshots(name)) == 1 for name in held))
+        snapshotter.stop()
+
+
+def test_an_expiry_that_always_fails_keeps_no_row_from_its_snapshot(
+    lake: Lake, started: Callable[..., Snapshotter]
+) -> None:
+    make_table(lake, NAME, properties={FILES: "1", "history.expire.max-snapshot-age-ms": "0"})
+    m = schema.table_metadata
+    by_hand = {FILES: "1", "history.expire.max-snapshot-age-ms": "a day"}
+    with lake.registry.database.transaction() as connection:
+        connection.execute(m.update().values(properties=by_hand))
+    snapshotter = started(lake, expire_seconds=0.01)
+    feed = Feed(lake, snapshotter)
+    until(lambda: snapshotter._tables[1].expire_failures > 0)
+    for count in (1, 2, 3):
+        lake.append(NAME, ROWS)
+        feed.deliver()
+        until(lambda count=count: triggers(lake) == ["size"] * count)
+
+
+def test_what_was_registered_before_the_clock_was_set_back_waits_no_longer_than_its_time(
+    lake: Lake, started: Callable[..., Snapshotter]
+) -> None:
+    make_table(lake, NAME, properties={SECONDS: "0.2"})
+    lake.append(NAME, ROWS)
+    files = schema.table_files
+    with lake.registry.database.transaction() as connection:
+        later = connection.execute(sa.select(files.c.registered_at)).scalar_one() + timedelta(hours=1)
+        connection.execute(files.update().values(registered_at=later))
+    started(lake)
+    until(lambda: triggers(lake) == ["time"])
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_table_that_is_dropped_is_forgotten_by_its_events(
+    lake: Lake, started: Callable[..., Snapshotter], committed: bool
+) -> None:
+    make_table(lake, NAME, properties={FILES: "100"})
+    lake.append(NAME, ROWS)
+    if committed:
+        lake.flush(NAME)
+    snapshotter = started(lake)
+    feed = Feed(lake, snapshotter)
+    lake.drop_table(NAME)
+    feed.deliver()
+    until(lambda: snapshotter.counts() == fresh(lake) == {})
+
+
+def test_a_table_without_files_is_forgotten_when_it_is_cleaned_away(
+    lake: Lake, started: Callable[..., Snapshotter]
+) -> None:
+    make_table(lake, NAME, properties={FILES: "100"})
+    feed = Feed(lake, snapshotter := started(lake))
+    lake.drop_table(NAME, purge=True)
+    feed.deliver()
+    assert snapshotter.counts() == fresh(lake) == {}
 
 
 def test_a_dropped_table_is_forgotten(lake: Lake, started: Callable[..., Snapshotter]) -> None:
