@@ -18,10 +18,14 @@ class InvalidInput(LakewardError):
 
 
 class InvalidName(InvalidInput):
+    """A name of a namespace, table, topic or column that the registry or Iceberg cannot keep."""
+
     code = "invalid_name"
 
 
 class InvalidSetting(InvalidInput):
+    """A setting's value, from an argument, the environment or `lakeward.toml`, that cannot be used."""
+
     code = "invalid_setting"
 
 
@@ -32,10 +36,14 @@ class InvalidSchema(InvalidInput):
 
 
 class InvalidFilter(InvalidInput):
+    """A scan's filter that cannot be read, or that compares a column with a value of another kind."""
+
     code = "invalid_filter"
 
 
 class ColumnNotFound(InvalidInput):
+    """A column that the table's schema does not have."""
+
     code = "column_not_found"
 
 
@@ -62,51 +70,71 @@ class NotAuthorized(LakewardError):
 
 
 class WarehouseNotFound(LakewardError):
+    """The registry keeps no warehouse of this name."""
+
     code = "warehouse_not_found"
     status = 404
 
 
 class NamespaceNotFound(LakewardError):
+    """The warehouse has no such namespace; `lakeward tables` lists what there is."""
+
     code = "namespace_not_found"
     status = 404
 
 
 class NamespaceAlreadyExists(LakewardError):
+    """A namespace of this name is there already."""
+
     code = "namespace_already_exists"
     status = 409
 
 
 class NamespaceNotEmpty(LakewardError):
+    """A namespace that still has tables cannot be dropped."""
+
     code = "namespace_not_empty"
     status = 409
 
 
 class TableNotFound(LakewardError):
+    """The namespace has no such table, or it has been dropped; `lakeward tables` lists what there is."""
+
     code = "table_not_found"
     status = 404
 
 
 class TableAlreadyExists(LakewardError):
+    """A table of this name is there already."""
+
     code = "table_already_exists"
     status = 409
 
 
 class TopicNotFound(LakewardError):
+    """There is no such topic; `lakeward topics list` lists what there is."""
+
     code = "topic_not_found"
     status = 404
 
 
 class TopicAlreadyExists(LakewardError):
+    """A topic of this name is there already."""
+
     code = "topic_already_exists"
     status = 409
 
 
 class PartitionNotFound(LakewardError):
+    """The topic has no partition of this number."""
+
     code = "partition_not_found"
     status = 404
 
 
 class ConsumerGroupNotFound(LakewardError):
+    """No group of this name has committed an offset."""
+
     code = "consumer_group_not_found"
     status = 404
 
@@ -124,6 +152,8 @@ class DataLoss(LakewardError):
 
 
 class ParkedEventNotFound(LakewardError):
+    """There is no parked event of this number; `lakeward astha parked` lists them."""
+
     code = "parked_event_not_found"
     status = 404
 
@@ -142,6 +172,8 @@ class PartitionMetadataNotFound(LakewardError):
 
 
 class MetadataVersionNotFound(LakewardError):
+    """The table has had no metadata version of this number."""
+
     code = "metadata_version_not_found"
     status = 404
 
@@ -161,6 +193,8 @@ class RefNotFound(LakewardError):
 
 
 class RefAlreadyExists(LakewardError):
+    """The table has a branch or tag of this name already."""
+
     code = "ref_already_exists"
     status = 409
 
@@ -201,21 +235,29 @@ class MetadataConflict(LakewardError):
 
 
 class SyncRunNotFound(LakewardError):
+    """There is no run of this number; `lakeward runs list` lists them."""
+
     code = "sync_run_not_found"
     status = 404
 
 
 class ErrorRecordNotFound(LakewardError):
+    """There is no error of this number; `lakeward errors list` lists them."""
+
     code = "error_record_not_found"
     status = 404
 
 
 class DeadLetterNotFound(LakewardError):
+    """There is no dead letter of this number; `lakeward dlq list` lists them."""
+
     code = "dead_letter_not_found"
     status = 404
 
 
 class SchemaVersionNotFound(LakewardError):
+    """No schema is registered under this name and version; `lakeward schemas list` lists them."""
+
     code = "schema_version_not_found"
     status = 404
 
@@ -266,23 +308,33 @@ class StorageError(LakewardError):
 
 
 class ObjectNotFound(StorageError):
+    """A file or object is not where it should be."""
+
     code = "object_not_found"
     status = 404
 
 
 class WarehouseNotWritable(StorageError):
+    """The warehouse's folder or bucket cannot be written to by this user or key."""
+
     code = "warehouse_not_writable"
 
 
 class StorageFull(StorageError):
+    """The disk or the bucket's quota is full. Nothing was registered."""
+
     code = "storage_full"
 
 
 class JavaMissing(LakewardError):
+    """Spark needs a Java of a version that it supports; the message says where one was looked for."""
+
     code = "java_missing"
 
 
 class SparkMissing(LakewardError):
+    """PySpark is not installed; the extra `spark` brings it."""
+
     code = "spark_missing"
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import lakeward
-from lakeward import Lake
+from lakeward import Lake, errors
 from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
 from lakeward.iceberg import merging
@@ -74,3 +74,10 @@ def test_the_reference_of_properties_names_those_that_the_code_reads_and_the_def
     shown = dict(re.findall(r"^\| `([\w.-]+)` \| `?([^ |`]+)", page, re.MULTILINE))
     rule = merging.Rule()
     assert (int(shown[merging.TARGET_PROPERTY]), int(shown[merging.COUNT_PROPERTY])) == (rule.target, rule.count)
+
+
+def test_every_error_says_what_it_means_and_has_a_code_of_its_own() -> None:
+    found = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, errors.LakewardError)]
+    assert [each.__name__ for each in found if not vars(each).get("__doc__")] == []
+    codes = [each.code for each in found]
+    assert len(codes) == len(set(codes))

@@ -1,0 +1,48 @@
+"""Reference pages that are made of the code when the documentation is built: the command line, and the errors."""
+
+from __future__ import annotations
+
+import inspect
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from typer.cli import get_docs_for_click
+
+from lakeward import errors
+from lakeward.cli.main import app
+
+ERRORS = """# Errors
+
+Every error that Lakeward raises on purpose is a `lakeward.errors.LakewardError` with a stable `code`. Its message names the
+value and the way out. The command line prints `error [code]: message` and exits with 1; with `--json` it prints
+`{"error": {"code": ..., "message": ...}}`. The server answers with the status.
+
+| code | exception | status | what it means |
+|---|---|---|---|
+"""
+
+
+def command_line() -> str:
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name="lakeward")
+    return str(get_docs_for_click(obj=command, ctx=context, name="lakeward", title="Command line"))
+
+
+def error_codes() -> str:
+    found = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, errors.LakewardError)]
+    return ERRORS + "".join(_row(each) for each in sorted(found, key=lambda each: each.code))
+
+
+def _row(error: type[errors.LakewardError]) -> str:
+    meaning = " ".join(inspect.cleandoc(error.__doc__ or "").split())
+    return f"| `{error.code}` | `{error.__name__}` | {error.status} | {meaning} |\n"
+
+
+PAGES = {"reference/command-line.md": command_line, "reference/errors.md": error_codes}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for path, made in PAGES.items():
+        files.append(File.generated(config, path, content=made()))
+    return files
