@@ -2,11 +2,13 @@
 
 What is pending becomes a snapshot first: nothing that was acknowledged is lost, and the table can go forward to it again.
 The table is held for all of it. Appends do not wait for that; what they register meanwhile stays pending, and comes on top of
-what the table goes back to. So a writer that never rests cannot keep a table from going back.
+what the table goes back to. What replaces or retires files waits from the second try on. So a writer that never rests cannot
+keep a table from going back.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime
 
 import msgspec
@@ -51,19 +53,29 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
         RefNotFound.
         LeaseHeld: somebody holds the table, such as another rollback, and did not let go in `hold_timeout_seconds`.
         LeaseLost: the registry was not reached for so long that the hold ran out; nothing was changed.
-        MetadataConflict: in all tries others changed the table's metadata, or replaced or retired files.
+        MetadataConflict: in all tries others changed the table's metadata.
         AuditFailed: the registry's rows are not what the snapshots say.
         StorageError, TableNotFound.
     """
     wait = registry.settings.hold_timeout_seconds
-    with snapshots.hold(registry, table, seconds=HOLD_SECONDS, wait=wait) as lease:
+    with snapshots.hold(registry, table, seconds=HOLD_SECONDS, wait=wait) as lease, ExitStack() as stack:
         snapshot_id = to if isinstance(to, int) else names.snapshot_of(registry, table, to)
-        return _roll_back(registry, table, snapshot_id, Hold(lease, keep=snapshot_id))
+        return _roll_back(registry, table, snapshot_id, Hold(lease, keep=snapshot_id), stack)
 
 
-def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold) -> RollbackResult:
+def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, stack: ExitStack) -> RollbackResult:
+    is_kept = False
+
     def flush_first() -> None:
         flush(registry, table.table_id, "manual", hold=hold)
+
+    def flush_again() -> None:
+        """What was replaced or retired meanwhile goes into the snapshot before; from now on that waits."""
+        nonlocal is_kept
+        if not is_kept:
+            stack.enter_context(snapshots.keep(registry, table, seconds=HOLD_SECONDS))
+            is_kept = True
+        flush_first()
 
     flush_first()
     engine = registry.engine(table.location)
@@ -98,7 +110,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold) -
 
         return Change(refs.with_main(document, snapshot_id, int(now.timestamp() * 1000)), also)
 
-    if change(registry, table.table_id, edit, before_retry=flush_first, hold=hold):
+    if change(registry, table.table_id, edit, before_retry=flush_again, hold=hold):
         result = msgspec.structs.replace(result, files_on_top=on_top)
         log.info("rolled_back", table=str(table.identifier), **msgspec.structs.asdict(result))
     return result

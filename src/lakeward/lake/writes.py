@@ -103,7 +103,7 @@ def replace_partition(
     Raises what `write` raises, and:
         FileRefused: wrong_partition, a new file is of another partition.
         InvalidInput: the partition is none of the table's.
-        LeaseHeld: another replacement of the partition took too long.
+        LeaseHeld: another replacement of the partition, or a rollback of the table, took too long.
     """
     table, metadata = tables.load_with_metadata(registry, name)
     key = partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
@@ -152,16 +152,20 @@ def _write(
         if not files and batch is None and also is None and not dead:  # nothing to commit, and no key to remember
             intents.give_up(registry, intent)
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
-        result = registration.register(
-            registry,
-            table,
-            intent,
-            files,
-            batch=batch,
-            lease=lease,
-            also=counted(run_id, files, also, dead_letters=len(dead)),
-            letters=dead,
-        )
+
+        def register() -> AppendResult:
+            return registration.register(
+                registry,
+                table,
+                intent,
+                files,
+                batch=batch,
+                lease=lease,
+                also=counted(run_id, files, also, dead_letters=len(dead)),
+                letters=dead,
+            )
+
+        result = register() if also is None else retirement.once_let_go(register)
     except BaseException as error:
         if is_settled(error):
             intents.give_up(registry, intent, sweep_again=target.outlived.is_set())

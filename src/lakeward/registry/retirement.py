@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 import structlog
 
-from lakeward.errors import InvalidInput, LakewardError
+from lakeward.errors import InvalidInput, LakewardError, LeaseHeld
 from lakeward.iceberg.partitions import partition_fields, partition_value
 from lakeward.model.files import (
     PartitionValues,
@@ -22,10 +23,13 @@ from lakeward.model.files import (
 from lakeward.model.tables import Document, Table
 from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
+from lakeward.registry.snapshots import keep_name
 from lakeward.registry.tables import metadata_in
 from lakeward.store import dialect, files, footers, retired, stats
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 BATCH = 1_000  # files whose quarantine ends in one transaction
 LEASE_SECONDS = 30.0
@@ -52,6 +56,9 @@ def retire(
     Without `removed`, the removal is pending: the next flush takes those out that are part of a snapshot.
 
     Returns how many left; one that had left already is passed over.
+
+    Raises:
+        LeaseHeld: a rollback keeps the files of the current snapshot for a moment.
     """
     if not leaving:
         return 0
@@ -72,6 +79,11 @@ def retire_present(
     """`retire`, for files that the same transaction has just read."""
     if not gone:
         return 0
+    is_pending = removed is None and any(file.snapshot_id is not None for file in gone)
+    if is_pending and leases.is_held(connection, keep_name(table)):
+        raise LeaseHeld(
+            f"{table.identifier} goes back to an earlier snapshot; replace or retire files when that is over"
+        )
     files.delete(connection, table.table_id, [file.file_id for file in gone])
     expires_at = registry.quarantine_ends(now)
     by = {} if removed is None else {"removed_by": removed.snapshot_id, "removed_sequence": removed.sequence}
@@ -94,6 +106,18 @@ def _retired_row(file: RegisteredFile, reason: str, now: datetime, expires_at: d
         "snapshot_id": file.snapshot_id,
         "record": msgspec.to_builtins(file, builtin_types=(datetime,)),
     }
+
+
+def once_let_go(action: Callable[[], T]) -> T:
+    """Do what takes files out of a table, as soon as no rollback keeps them. Raises LeaseHeld: one took too long."""
+    deadline = time.monotonic() + LEASE_SECONDS
+    while True:
+        try:
+            return action()
+        except LeaseHeld:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(leases.POLL_SECONDS)
 
 
 # Partitions ---------------------------------------------------------------------------------------------------------------
@@ -137,11 +161,13 @@ def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Map
 
     Raises:
         InvalidInput: a partition is none of the table's.
+        LeaseHeld: a rollback of the table took too long.
     """
-    with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+    named = list(partitions)
+
+    def retire_named(connection: sa.Connection) -> int:
         metadata = metadata_in(connection, registry, table)
-        keys = [partition_key(partition_values(metadata.schema, metadata.partition_by, named)) for named in partitions]
+        keys = [partition_key(partition_values(metadata.schema, metadata.partition_by, each)) for each in named]
         leaving = [
             file
             for key in dict.fromkeys(keys)
@@ -149,11 +175,17 @@ def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Map
         ]
         return retire(connection, registry, table, leaving, "partition retired", dialect.now(connection))
 
+    return _locked(registry, table, retire_named)
+
 
 def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) -> int:
-    """Take out the partitions whose newest file was registered longer ago than `age`; how many files left."""
-    with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+    """Take out the partitions whose newest file was registered longer ago than `age`; how many files left.
+
+    Raises:
+        LeaseHeld: a rollback of the table took too long.
+    """
+
+    def retire_old(connection: sa.Connection) -> int:
         now = dialect.now(connection)
         leaving: list[RegisteredFile] = []
         for spec_id, key in dict.fromkeys(
@@ -163,6 +195,17 @@ def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) 
             if members and max(file.registered_at for file in members) < now - age:
                 leaving += members
         return retire(connection, registry, table, leaving, f"partition older than {age}", now)
+
+    return _locked(registry, table, retire_old)
+
+
+def _locked(registry: Registry, table: Table, action: Callable[[sa.Connection], int]) -> int:
+    def transaction() -> int:
+        with registry.database.transaction() as connection:
+            dialect.lock_tables(connection, [table.table_id])
+            return action(connection)
+
+    return once_let_go(transaction)
 
 
 # Files that were set aside ------------------------------------------------------------------------------------------------

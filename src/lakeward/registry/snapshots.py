@@ -71,6 +71,19 @@ def hold(
     return leases.held(registry, hold_name(table), seconds=seconds, wait=wait, locked=[table.table_id])
 
 
+def keep_name(table: Table) -> str:
+    return f"keep:{table.table_uuid}"
+
+
+def keep(registry: Registry, table: Table, *, seconds: float) -> AbstractContextManager[leases.Lease]:
+    """Keep the files of a table's snapshot in the table for a block: who replaces or retires some waits. Appends go on.
+
+    Raises:
+        LeaseHeld: somebody else keeps them.
+    """
+    return leases.held(registry, keep_name(table), seconds=seconds, locked=[table.table_id])
+
+
 def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pending:
     """Raises TableNotFound: the table has been dropped."""
     with registry.database.read() as connection:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyiceberg.table import StaticTable
 
-from lakeward import Lake
+from lakeward import Lake, StorageManager
 from lakeward.components import rollback
 from lakeward.components.flushing import flush
 from lakeward.errors import (
@@ -26,6 +26,7 @@ from lakeward.errors import (
     RefNotFound,
     SnapshotNotFound,
 )
+from lakeward.registry import leases, snapshots
 from lakeward.store import files, footers, retired
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact
@@ -482,6 +483,40 @@ def test_what_leaves_while_a_table_goes_back_leaves_the_snapshot_before(
     result = lake.rollback(NAME, first)
     assert registered(lake) == [1]
     assert seen(lake, result.previous_snapshot_id) == [3]
+    assert_true(lake)
+
+
+def test_what_replaces_partitions_without_rest_waits_at_last_for_a_table_that_goes_back(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = add(lake, 1)
+    add(lake, 2)
+    real, table, looks = rollback._differences, lake.table(NAME), list[Future[object]]()
+
+    def is_kept() -> bool:
+        with lake.registry.database.read() as connection:
+            return leases.is_held(connection, snapshots.keep_name(table))
+
+    def replace(number: int) -> object:
+        rows = [{"id": number, "name": "a"}]
+        return StorageManager(lake).insert_partition("sales", "orders", {"name": "a"}, rows)
+
+    with ThreadPoolExecutor(2) as threads:
+
+        def look(*args: Any) -> Any:
+            found = real(*args)
+            looks.append(threads.submit(replace, 100 + len(looks)))
+            until(lambda: looks[-1].done() or is_kept())
+            return found
+
+        monkeypatch.setattr(rollback, "_differences", look)
+        result = lake.rollback(NAME, first)
+        for each in looks:
+            each.result()
+    assert len(looks) == 2
+    assert seen(lake, result.previous_snapshot_id) == [100]
+    assert registered(lake) == [101]
+    lake.flush(NAME)
     assert_true(lake)
 
 
