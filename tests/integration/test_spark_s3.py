@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import FileRefused
-from lakeward.storage.engine import engine_for
+from lakeward.storage.engines import engine_for
 from tests.support.s3 import S3
 
 

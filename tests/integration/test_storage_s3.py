@@ -15,7 +15,8 @@ from lakeward.pipeline import file_writer
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.imports import import_files
 from lakeward.storage import s3 as s3_storage
-from lakeward.storage.engine import StorageEngine, compute_checksum, engine_for
+from lakeward.storage.engine import StorageEngine, compute_checksum
+from lakeward.storage.engines import engine_for
 from tests.support.s3 import S3
 from tests.unit.pipeline.targets import target_for
 from tests.unit.pipeline.test_scan import Table

@@ -23,7 +23,8 @@ from lakeward.pipeline.conform import Wanted, run, write_defaults
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
 from lakeward.pipeline.parquet_check import ParquetSource
 from lakeward.pipeline.target import WriteTarget
-from lakeward.storage.engine import CHUNK_SIZE, StorageEngine, engine_for, engine_name
+from lakeward.storage.engine import CHUNK_SIZE, StorageEngine
+from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.storage.parquet_footers import encode_footer
 

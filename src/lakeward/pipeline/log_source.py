@@ -34,7 +34,7 @@ from lakeward.pipeline.log_read import (
 )
 from lakeward.pipeline.log_run import StreamRun
 from lakeward.registry import Registry, groups, open_registry, topics
-from lakeward.storage.engine import engine_for, engine_name
+from lakeward.storage.engines import engine_for, engine_name
 from lakeward.store import dialect, partitions
 from lakeward.store import groups as group_store
 

@@ -20,7 +20,8 @@ from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.model.tables import TableMetadata, Warehouse
 from lakeward.registry.schema_cache import SchemaCache
 from lakeward.registry.write_front import WriteFront
-from lakeward.storage.engine import StorageEngine, engine_for, engine_name
+from lakeward.storage.engine import StorageEngine
+from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
 from lakeward.store import dialect, intents, migrate, tables, warehouses
 from lakeward.store.database import Database

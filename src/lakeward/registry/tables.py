@@ -16,7 +16,7 @@ from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
 from lakeward.registry.secrets import check_no_secrets
-from lakeward.storage.engine import engine_name
+from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.store import dialect, intents, retired, snapshots, tables
 from lakeward.store.namespaces import path

@@ -1,8 +1,7 @@
-"""What a storage engine can do, and which one is meant by a location or a name."""
+"""What a storage engine can do, and what all of them share."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -14,11 +13,8 @@ import pyarrow as pa
 import pyarrow.fs
 
 from lakeward.errors import InvalidInput, InvalidSetting
-from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 
 CHUNK_SIZE = 4 << 20  # bytes read at a time where an object is read whole
-
-ENGINES = ("local", "s3")
 
 
 class ObjectInfo(msgspec.Struct, frozen=True):
@@ -144,33 +140,6 @@ class StorageEngine(Protocol):
         ...
 
 
-def engine_for(location_or_name: str, engine_config: Mapping[str, Any] | None = None) -> StorageEngine:
-    """The engine for a location ('file:///...', 's3://...') or a name ('local', 's3'); one object per configuration.
-
-    Raises:
-        InvalidSetting: no engine for it, or a setting that the engine does not know.
-        ExtraMissing: S3 without boto3.
-    """
-    name = engine_name(location_or_name)
-    config = {key: value for key, value in (engine_config or {}).items() if value is not None}
-    return _engine(name, msgspec.json.encode(dict(sorted(config.items()))))
-
-
-def engine_name(location_or_name: str) -> str:
-    """'local' or 's3', by a location's scheme or by name.
-
-    Raises:
-        InvalidSetting: neither.
-    """
-    if location_or_name in ENGINES:
-        return location_or_name
-    if location_or_name.startswith(LOCAL_SCHEME):
-        return "local"
-    if location_or_name.startswith(S3_SCHEME):
-        return "s3"
-    raise InvalidSetting(f"no storage engine for {location_or_name!r}; known are {', '.join(ENGINES)} (file://, s3://)")
-
-
 def compute_checksum(engine: StorageEngine, location: str, algorithm: str = "sha256") -> str:
     """'algorithm:hex' over an object, which is read whole.
 
@@ -207,15 +176,3 @@ def check_settings(name: str, config: Mapping[str, Any], known: Iterable[str]) -
         raise InvalidSetting(
             f"storage engine {name!r} has no setting {unknown[0]!r}; it knows {', '.join(sorted(known))}"
         )
-
-
-@functools.lru_cache(maxsize=64)
-def _engine(name: str, config: bytes) -> StorageEngine:
-    settings = msgspec.json.decode(config)
-    if name == "local":
-        from lakeward.storage.local import LocalEngine
-
-        return LocalEngine(settings)
-    from lakeward.storage.s3 import S3Engine
-
-    return S3Engine(settings)

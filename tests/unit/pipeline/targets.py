@@ -11,7 +11,8 @@ from lakeward.model.files import Intent
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage import locations
-from lakeward.storage.engine import StorageEngine, engine_for
+from lakeward.storage.engine import StorageEngine
+from lakeward.storage.engines import engine_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

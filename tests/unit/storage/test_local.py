@@ -21,7 +21,8 @@ from lakeward.errors import (
     WarehouseNotWritable,
 )
 from lakeward.storage import local
-from lakeward.storage.engine import StorageEngine, compute_checksum, engine_for
+from lakeward.storage.engine import StorageEngine, compute_checksum
+from lakeward.storage.engines import engine_for
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 from lakeward.errors import StorageError
-from lakeward.storage.engine import engine_for
+from lakeward.storage.engines import engine_for
 try:
     engine_for("local").write("file://{tmp_path}/a", bytes(1_000_000))
 except StorageError as error:
