@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import sqlite3
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import sqlalchemy as sa
 
 from lakeward.config import without_password
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
-from lakeward.store import dialect
-from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
+from lakeward.store.engines import postgresql_engine, set_foreign_keys, sqlite_engine
+from lakeward.store.gate import Gate, forget_gates, gate_for
 from lakeward.store.lookups import Lookups
 
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
-IDLE_IN_TRANSACTION_S = 60
 METADATA_SCHEMA = "lakeward"
+
+_NO_GATE = nullcontext()
+_sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Database:
@@ -54,16 +51,16 @@ class Database:
         self.shown_url = without_password(url)  # for messages
         self.metadata_schema = metadata_schema
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self._gate: _Gate | None = None
+        self._gate: Gate | None = None
         self._durable = durable
         if self.is_sqlite:
             if create and self.url.database and self.url.database != ":memory:":
                 _make_folder(Path(self.url.database).parent)
-            self.engine = _sqlite_engine(self.url)
+            self.engine = sqlite_engine(self.url)
             if self.url.database and self.url.database != ":memory:":
-                self._gate = _gate_for(self.url.database)
+                self._gate = gate_for(self.url.database)
         else:
-            self.engine = _postgresql_engine(self.url, metadata_schema)
+            self.engine = postgresql_engine(self.url, metadata_schema)
         self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
         self.lookups = Lookups(self)
@@ -89,15 +86,15 @@ class Database:
             DatabaseError: it refused a statement.
         """
         gate = self._gate
-        with _wrapped(self), gate if gate is not None else _OPEN, self._writing() as connection:
+        with _wrapped(self), gate if gate is not None else _NO_GATE, self._writing() as connection:
             if self.is_sqlite and not foreign_keys:
-                _set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
+                set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
             try:
                 with connection.begin():
                     yield connection
             finally:
                 if self.is_sqlite and not foreign_keys:
-                    _set_foreign_keys(connection, True)
+                    set_foreign_keys(connection, True)
         if durable:
             self._make_durable()
         for tell in self._listeners:
@@ -164,7 +161,7 @@ class Database:
         Raises what `transaction` raises.
         """
         gate = self._gate if in_turn else None
-        with _wrapped(self), gate if gate is not None else _OPEN, self.engine.connect() as connection:
+        with _wrapped(self), gate if gate is not None else _NO_GATE, self.engine.connect() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin=None)
             else:
@@ -212,75 +209,6 @@ def _sqlalchemy_url(url: str) -> sa.URL:
     raise InvalidSetting(f"registry database {backend!r} is not supported; use SQLite or PostgreSQL")
 
 
-# SQLite ---------------------------------------------------------------------------------------------------------------
-_sync = getattr(os, "fdatasync", os.fsync)
-
-
-def _sqlite_engine(url: sa.URL) -> sa.Engine:
-    if not url.database or url.database == ":memory:":
-        engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
-    else:
-        engine = sa.create_engine(
-            url,
-            poolclass=sa.pool.QueuePool,
-            pool_size=10,
-            max_overflow=50,
-            connect_args=SQLITE_ARGUMENTS,
-        )
-
-    @sa.event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # the driver must not begin transactions of its own
-        _use_wal(connection)  # before all that looks into a new file
-        for pragma in (
-            "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
-            "foreign_keys = ON",
-            "recursive_triggers = ON",  # or REPLACE would delete without a trigger
-            "cache_size = -16384",  # 16 MiB
-            "temp_store = MEMORY",
-            "secure_delete = OFF",  # some builds overwrite what is deleted: four times the cost for footers
-        ):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: sa.Connection) -> None:
-        # By the driver itself: SQLAlchemy's way costs more than SQLite's BEGIN.
-        statement = connection.get_execution_options().get("lakeward_begin", "BEGIN")
-        if statement is None:
-            return
-        driver_connection: Any = connection.connection.driver_connection
-        try:
-            driver_connection.execute(statement)
-        except sqlite3.Error as error:
-            raise sa.exc.DBAPIError.instance(statement, (), error, sqlite3.Error) from error
-
-    return engine
-
-
-def _use_wal(connection: Any) -> None:
-    """Switch a new file to the write-ahead log, and to free pages that can be given back a few at a time.
-
-    SQLite does not wait while another process does the same, so this does.
-    """
-    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while True:
-        try:
-            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later, only VACUUM changes it
-                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.005)
-
-
-def _set_foreign_keys(connection: sa.Connection, on: bool) -> None:
-    driver_connection = connection.connection.driver_connection
-    assert driver_connection is not None
-    driver_connection.execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")
-
-
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -290,126 +218,23 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-class _Gate:
-    """Lets one writer of one SQLite file through at a time, across threads and processes; nobody waits for long."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._path = path + ".lock"
-        self.threads = threading.Lock()
-        self._file: int | None = None
-        self._pid = 0
-
-    def __enter__(self) -> None:
-        self.threads.acquire()
-        try:
-            self._lock(self._open())
-        except OSError as error:
-            self.threads.release()
-            raise self._unusable(error) from error
-
-    def enter_if_free(self) -> bool:
-        """Enter without waiting; whether that was possible."""
-        if not self.threads.acquire(blocking=False):
-            return False
-        try:
-            fcntl.lockf(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.threads.release()
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                return False
-            raise self._unusable(error) from error
-        return True
-
-    def _open(self) -> int:
-        if self._file is None or self._pid != os.getpid():
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._pid = os.getpid()
-        return self._file
-
-    def _unusable(self, error: OSError) -> RegistryUnavailable:
-        return RegistryUnavailable(
-            f"the lock file {self._path} cannot be used: {error.strerror}; check the folder's rights"
-        )
-
-    @staticmethod
-    def _lock(file: int) -> None:
-        # Record locks: the kernel wakes waiters about in order, and frees a dead process's lock.
-        while True:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX)
-                return
-            except OSError as error:
-                # The kernel takes two processes for deadlocked when threads of theirs wait at two registries' gates.
-                if error.errno != errno.EDEADLK:
-                    raise
-                time.sleep(0.005)
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
-        self.threads.release()
-
-
-class _NoGate:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_OPEN = _NoGate()
-# One gate a file and process: record locks belong to the process, and closing any descriptor of a file frees them all.
-_gates: dict[str, _Gate] = {}
-_gates_lock = threading.Lock()
-
-
-def _gate_for(path: str) -> _Gate:
-    real = os.path.realpath(path)
-    with _gates_lock:
-        return _gates.setdefault(real, _Gate(real))
-
-
 # Forking --------------------------------------------------------------------------------------------------------------
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _inherited: list[object] = []  # kept, so that a child never closes what its parent uses
 
 
 def _after_fork_in_child() -> None:
-    global _gates_lock
-    _gates_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
-    _gates.clear()
+    forget_gates()
     for database in _databases:
         _inherited.extend([database.engine.pool, database._writer])
         database._writer = None
         database.engine.dispose(close=False)
         database.lookups.forget()
         if database._gate is not None:
-            database._gate = _gate_for(str(database.url.database))
+            database._gate = gate_for(str(database.url.database))
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# PostgreSQL -----------------------------------------------------------------------------------------------------------
-def _postgresql_engine(url: sa.URL, metadata_schema: str) -> sa.Engine:
-    engine = sa.create_engine(
-        url,
-        pool_pre_ping=True,
-        pool_size=10,
-        max_overflow=20,
-        connect_args=POSTGRESQL_ARGUMENTS,
-    )
-
-    @sa.event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
-        leave_json_as_text(connection)
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
-        connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
-        connection.commit()
-
-    return engine
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
