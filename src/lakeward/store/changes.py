@@ -60,10 +60,19 @@ _AFTER = Prepared(
     .order_by(_c.sequence)
     .limit(sa.bindparam("count", type_=sa.Integer))
 )
-_IS_NEW = sa.and_(
-    sa.func.pg_snapshot_xmin(_snapshot("old")) <= _XID,
-    sa.not_(sa.func.pg_visible_in_snapshot(_XID, _snapshot("old"))),
-)
+# What the old snapshot does not see: later transactions, and those that ran. Said so, the index finds both: with what is before
+# or after the oldest that ran, all that was written since a transaction of hours began, in any of the server's databases,
+# would be looked at each time.
+_IS_LATER = sa.func.pg_snapshot_xmax(_snapshot("old")) <= _XID
+_RAN = _XID.op("=")(sa.func.any(sa.func.array(sa.select(sa.func.pg_snapshot_xip(_snapshot("old"))).scalar_subquery())))
+_IS_NEW = sa.or_(_IS_LATER, _RAN)
+
+
+def _first(is_new: sa.ColumnElement[bool]) -> Any:
+    """The sum keeps PostgreSQL from looking for the least number along the numbers, past all that is known."""
+    return sa.select(sa.func.min(_c.sequence + 0)).where(is_new).scalar_subquery()
+
+
 _BETWEEN = Prepared(
     sa.select(*_COLUMNS, sa.cast(sa.cast(_XID, sa.Text), sa.BigInteger).label("xid"))
     .where(
@@ -74,13 +83,12 @@ _BETWEEN = Prepared(
     .order_by(_c.sequence)
     .limit(sa.bindparam("count", type_=sa.Integer))
 )
-# One statement, so one snapshot: what it is, and the first number that is visible in it and was not in the old one. The
-# sum keeps PostgreSQL from looking for the least number along the numbers, past all that is known.
+# One statement, so one snapshot: what it is, and the first number that is visible in it and was not in the old one.
 _SNAPSHOT = Prepared(sa.select(sa.cast(sa.func.pg_current_snapshot(), sa.Text).label("snapshot")))
 _HEAD = Prepared(
     sa.select(
         sa.cast(sa.func.pg_current_snapshot(), sa.Text).label("snapshot"),
-        sa.select(sa.func.min(_c.sequence + 0)).where(_IS_NEW).scalar_subquery().label("first"),
+        sa.func.least(_first(_IS_LATER), _first(_RAN)).label("first"),
     )
 )
 # AUTOINCREMENT keeps the highest number ever given, also when all rows have been trimmed.

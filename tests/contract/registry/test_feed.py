@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from lakeward.model import events
 from lakeward.registry import Registry, feed, leases
 from lakeward.registry.feed import Position, Reader
 from lakeward.registry.leases import Lease
+from lakeward.store import changes as store_changes
 from lakeward.store import dialect, schema
 from lakeward.store.changes import Change
 from lakeward.store.database import Database
@@ -440,3 +442,39 @@ def _copy(source: Database, url: str) -> None:
     subprocess.run(
         [binaries / "psql", "-q", "-v", "ON_ERROR_STOP=1", names[1]], input=dump.stdout, check=True, capture_output=True
     )
+
+
+def test_beside_a_transaction_of_hours_a_reader_looks_at_what_is_new_alone(registry: Registry) -> None:
+    """One of any database of the server: snapshots name it, and see what was committed since all the same."""
+    database = registry.database
+    if database.is_sqlite:
+        return
+    make_tables(registry, 1)
+    with database.engine.connect() as long:
+        long.execute(sa.text("SELECT pg_current_xact_id()"))
+        flood(registry, 1, 20_000)
+        old = store_changes.current_snapshot(database)
+        touch(registry, 1)
+        target, first = store_changes.head(database, old)
+        assert first is not None
+        between = {"old": old, "target": target, "after": first - 1, "count": 100}
+        assert len(store_changes.between(database, old, target, first - 1, 100)) == 1
+        own = database.lookups._own().connection
+        for statement, values in ((store_changes._HEAD, {"old": old}), (store_changes._BETWEEN, between)):
+            ready = statement.ready(database.engine.dialect, values)
+            ((plan,),) = own.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ready.text}", ready.named(values)).fetchall()
+            assert _rows_met(json.loads(plan) if isinstance(plan, str) else plan) < 100
+
+
+def _rows_met(plan: Any) -> int:
+    """How many rows the nodes of a plan have read, with those that a filter took out."""
+    if isinstance(plan, list):
+        return sum(map(_rows_met, plan))
+    if not isinstance(plan, dict):
+        return 0
+    own = (
+        plan.get("Actual Rows", 0)
+        + plan.get("Rows Removed by Filter", 0)
+        + plan.get("Rows Removed by Index Recheck", 0)
+    )
+    return int(own) + sum(_rows_met(each) for each in plan.values())
