@@ -185,26 +185,6 @@ class TestJars:
         assert (tuple(coordinates), tuple(excludes)) == (packages.coordinates, packages.excludes)
 
 
-class TestDoctor:
-    def test_what_is_missing_comes_with_a_remedy_and_what_is_there_without(self) -> None:
-        results = toolchain.checks()
-        assert {check.name: bool(check.remedy) for check in results} == {
-            check.name: not check.found for check in results
-        }
-
-    def test_a_machine_without_java_and_jars_is_told_the_commands(self) -> None:
-        remedies = {check.name: check.remedy for check in toolchain.checks() if not check.found}
-        assert remedies["Java"] == "apt-get install openjdk-17-jre-headless"
-        assert remedies["Iceberg jars"].endswith("-m lakeward.toolchain")
-
-    def test_another_pyspark_is_not_good_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(toolchain, "_version", lambda package: "4.2.0")
-        (spark,) = [check for check in toolchain.checks() if check.name == "pyspark"]
-        assert not spark.found
-        assert "4.2.0" in spark.detail
-        assert spark.remedy == f"pip install pyspark=={toolchain.PYSPARK_VERSION}"
-
-
 class TestPins:
     def test_the_pyspark_that_the_jars_are_for_is_the_one_that_is_installed(self) -> None:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 def doctor(context: Context) -> None:
     """Say what is installed, and what is missing."""
-    from lakeward.toolchain import checks
+    from lakeward.cli.doctor_checks import checks
 
     found = checks()
     missing = sum(not check.found for check in found)
