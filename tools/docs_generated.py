@@ -15,8 +15,8 @@ from lakeward.cli.main import app
 ERRORS = """# Errors
 
 Every error that Lakeward raises on purpose is a `lakeward.errors.LakewardError` with a stable `code`. Its message names the
-value and the way out. The command line prints `error [code]: message` and exits with 1; with `--json` it prints
-`{"error": {"code": ..., "message": ...}}`. The server answers with the status.
+value and the way out. The command line prints `lakeward: message [code]` on standard error and exits with 1;
+with `--json` it prints `{"error": {"code": ..., "message": ...}}` on standard output too. The server answers with the status.
 
 | code | exception | status | what it means |
 |---|---|---|---|

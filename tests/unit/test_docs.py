@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from dataclasses import fields
@@ -81,3 +82,27 @@ def test_every_error_says_what_it_means_and_has_a_code_of_its_own() -> None:
     assert [each.__name__ for each in found if not vars(each).get("__doc__")] == []
     codes = [each.code for each in found]
     assert len(codes) == len(set(codes))
+
+
+def _shown_on_reference_pages() -> list[type]:
+    names = [
+        name
+        for page in sorted((DOCS / "reference").glob("python*.md"))
+        for name in re.findall(r"^::: ([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    found = [getattr(importlib.import_module(module), name) for module, _, name in (n.rpartition(".") for n in names)]
+    return [each for each in found if inspect.isclass(each)]
+
+
+def test_the_reference_of_python_leaves_out_no_public_method_for_want_of_a_docstring() -> None:
+    def text(member: object) -> str | None:
+        inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+        return inner.__doc__ if inspect.isfunction(inner) else ""
+
+    silent = [
+        f"{each.__name__}.{name}"
+        for each in _shown_on_reference_pages()
+        for name, member in vars(each).items()
+        if not name.startswith("_") and text(member) is None
+    ]
+    assert silent == []

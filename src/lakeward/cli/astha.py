@@ -21,14 +21,15 @@ def add_to(app: typer.Typer) -> None:
 def status(context: Context) -> None:
     """Show what each component does, as its process stored it last.
 
-    A status that is old, by `seen`, is of a process that has ended.
+    A status that is old, by `seen at`, is of a process that has ended.
     """
     from lakeward.astha import load_status
 
     with context.opened_registry() as registry:
         found = load_status(registry)
-    rows = [{**row, "version": row.get("version", ""), "seen": row["seen_at"]} for row in found]
+    rows = [{**row, "version": row.get("version", "")} for row in found]
     columns = (
+        "astha",
         "name",
         "version",
         "status",
@@ -40,7 +41,7 @@ def status(context: Context) -> None:
         "parked",
         "breaker",
         "reason",
-        "seen",
+        "seen_at",
     )
     show_rows("components", rows, columns, json=context.json)
 

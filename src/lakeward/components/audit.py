@@ -42,6 +42,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
+        """Whether the registry and the files agree."""
         return not any(finding.kind != "unreferenced" for finding in self.findings)
 
 

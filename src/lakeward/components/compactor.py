@@ -107,12 +107,15 @@ class Compactor:
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        """The registry tables it hears of."""
         return (TABLE_FILES, TABLE_STATS)
 
     def register_with_astha(self, astha: Registers) -> None:
+        """Have Astha tell it of what it needs to hear."""
         astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
 
     def on_event(self, event: Event[Record]) -> None:
+        """Note that a partition has changed; the next look sees to it."""
         if event.operation != "DELETE":
             self._look(event.table_id, (event.data.spec_id, event.data.partition_key))
 
@@ -142,6 +145,7 @@ class Compactor:
             self._thread = None
 
     def metrics(self) -> CompactorMetrics:
+        """What it has done since it was made, and how many tables wait."""
         with self._lock:
             return msgspec.structs.replace(self._metrics, waiting=len(self._waiting))
 

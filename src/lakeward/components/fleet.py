@@ -119,6 +119,7 @@ def running(
     runners: list[_Runner] = []
 
     def tell(is_active: bool) -> None:
+        log.info("components_active" if is_active else "components_stand_by", components=sorted(made))
         for runner in runners:
             runner.tell(is_active)
 

@@ -74,9 +74,11 @@ class IcebergUpdater:
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        """The registry tables it hears of."""
         return (TABLE_METADATA, TABLE_FILES)
 
     def register_with_astha(self, astha: Registers) -> None:
+        """Have Astha tell it of what it needs to hear."""
         astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
 
     def on_event(self, event: Event[Record]) -> None:
@@ -132,6 +134,7 @@ class IcebergUpdater:
             self._thread = None
 
     def counts(self) -> UpdaterCounts:
+        """What it has done since it was made."""
         with self._changed:
             return self._counts
 

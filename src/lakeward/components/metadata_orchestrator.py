@@ -60,6 +60,7 @@ class MetadataOrchestrator:
         return self._front.status()
 
     def register_with_astha(self, astha: Registers) -> None:
+        """Have Astha tell it of what it needs to hear."""
         astha.register(self)
 
     def start(self) -> None:
@@ -69,6 +70,7 @@ class MetadataOrchestrator:
         """Nothing: what waits in the front has callers of its own, who get their answers."""
 
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        """The registry tables it hears of."""
         return (TABLES, TABLE_METADATA)
 
     def on_health(self) -> bool:
@@ -85,6 +87,7 @@ class MetadataOrchestrator:
         return works
 
     def on_event(self, event: Event[Record]) -> None:
+        """Keep the current version of a table that is written to at hand."""
         row = event.data
         if isinstance(row, Table):
             if event.operation == "DELETE" or row.dropped_at is not None:

@@ -102,6 +102,7 @@ class SchemaManager:
         return self._retried(lambda: tables.versions(self._registry, self._found(table)))
 
     def get_cache_stats(self) -> CacheStats:
+        """How often what was asked for was found in memory, and how much is kept there."""
         return self._cache.stats()
 
     def _found(self, table: TableName | Table) -> Table:
@@ -119,9 +120,11 @@ class SchemaManager:
 
     # Events -----------------------------------------------------------------------------------------------------------
     def register_with_astha(self, astha: Registers) -> None:
+        """Have Astha tell it of what it needs to hear."""
         astha.register(self)
 
     def start(self) -> None:
+        """Nothing but undoing `stop`: it has no threads."""
         self._stopped.clear()
 
     def stop(self) -> None:
@@ -131,6 +134,7 @@ class SchemaManager:
         self._cache.clear()
 
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Row]]:
+        """The registry tables it hears of."""
         return (TABLES, TABLE_COLUMNS, TABLE_METADATA)
 
     def on_health(self) -> bool:

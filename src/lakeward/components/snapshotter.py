@@ -167,12 +167,15 @@ class Snapshotter:
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
+        """The registry tables it hears of."""
         return (TABLE_METADATA, TABLE_FILES, TABLE_SNAPSHOTS)
 
     def register_with_astha(self, astha: Registers) -> None:
+        """Have Astha tell it of what it needs to hear."""
         astha.register(self)
 
     def on_event(self, event: Event[Record]) -> None:
+        """Count what is pending anew; a table that reaches a limit is flushed by a thread of `start`."""
         if isinstance(event.data, TableFile):
             self._on_file(event.operation, event.data)
         elif isinstance(event.data, TableMetadata):

@@ -81,6 +81,7 @@ class Lake:
 
     @property
     def settings(self) -> Settings:
+        """What it was opened with: see config.Settings."""
         return self.registry.settings
 
     @property
@@ -108,6 +109,7 @@ class Lake:
         return namespaces.create(self.registry, name, properties, if_absent=True)
 
     def namespaces(self, parent: NamespaceName = ()) -> list[Namespace]:
+        """The namespaces directly below one, or all that are at the top."""
         return namespaces.list_namespaces(self.registry, parent)
 
     def drop_namespace(self, name: NamespaceName) -> None:
@@ -182,21 +184,53 @@ class Lake:
 
     # Metadata ---------------------------------------------------------------------------------------------------------
     def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:
+        """A table's schema, partitions, order and properties: as they are, or were at a version.
+
+        Raises:
+            MetadataVersionNotFound, TableNotFound.
+        """
         return tables.metadata(self.registry, self.table(name), version)
 
     def metadata_versions(self, name: TableName) -> list[TableMetadata]:
+        """All of them, oldest first. Raises TableNotFound."""
         return tables.versions(self.registry, self.table(name))
 
     def add_column(self, name: TableName, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
+        """Add a column at the end; rows that are there have null in it.
+
+        `column` is a name, or a path such as 'address.zip' of a field in a struct; `type` is one that `create_table` takes.
+
+        Raises:
+            InvalidSchema: the name is taken, or the type unknown.
+            ColumnNotFound: of a path, the struct. TableNotFound.
+        """
         return evolution.add_column(self.registry, name, column, type, doc)
 
     def drop_column(self, name: TableName, column: Any) -> TableMetadata:
+        """Drop a column (a name or a path). Files keep it; a column of its name later is another one.
+
+        Raises:
+            InvalidSchema: the sort order or a partition uses it, of earlier files too.
+            ColumnNotFound, TableNotFound.
+        """
         return evolution.drop_column(self.registry, name, column)
 
     def rename_column(self, name: TableName, column: Any, new_name: str) -> TableMetadata:
+        """Rename a column (a name or a path); files need no change.
+
+        Raises:
+            InvalidSchema: the name is taken.
+            ColumnNotFound, TableNotFound.
+        """
         return evolution.rename_column(self.registry, name, column, new_name)
 
     def widen_column(self, name: TableName, column: Any, type: Any) -> TableMetadata:
+        """Give a column a wider type: int to long, float to double, a decimal more digits.
+
+        Raises:
+            InvalidSchema: the type is not wider.
+            ColumnNotFound, TableNotFound.
+        """
         return evolution.widen_column(self.registry, name, column, type)
 
     def move_column(self, name: TableName, column: Any, **where: Any) -> TableMetadata:
@@ -204,6 +238,12 @@ class Lake:
         return evolution.move_column(self.registry, name, column, **where)
 
     def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
+        """Set properties of a table; None for a value removes one.
+
+        Raises:
+            InvalidInput: a value that cannot be used.
+            TableNotFound.
+        """
         return evolution.set_properties(self.registry, name, properties)
 
     def set_partition_spec(self, name: TableName, partition_by: Sequence[Any] = ()) -> TableMetadata:
@@ -215,6 +255,11 @@ class Lake:
         return evolution.set_sort_order(self.registry, name, sort_by)
 
     def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
+        """Bring an earlier version of the metadata back, as a new version; rows stay as they are.
+
+        Raises:
+            MetadataVersionNotFound, TableNotFound.
+        """
         return evolution.rollback(self.registry, name, version)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -461,10 +506,12 @@ class Lake:
 
     @property
     def catalog_url(self) -> str:
+        """Where Iceberg clients find the REST catalog: as `serve` says, which starts it if need be."""
         return self.serve()[0]
 
     @property
     def token(self) -> str | None:
+        """The bearer token that clients of `catalog_url` send; none if it asks for none."""
         return self.serve()[1]
 
     def spark_conf(self) -> dict[str, str]:

@@ -77,6 +77,7 @@ class MetadataStore:
         topics.delete(self._registry, topic)
 
     def get_topic(self, topic: str) -> Topic | None:
+        """A topic; none if there is none of that name."""
         return topics.get(self._registry, topic)
 
     def list_topics(self) -> list[Topic]:
@@ -103,6 +104,7 @@ class MetadataStore:
 
     # Partitions -----------------------------------------------------------------------------------------------------------
     def get_partition(self, topic: str, partition_id: int) -> Partition | None:
+        """A partition with its high watermark and log start; none if there is no such topic or partition."""
         return topics.get_partition(self._registry, topic, partition_id)
 
     def list_partitions(self, topic: str) -> list[Partition]:
@@ -137,6 +139,7 @@ class MetadataStore:
         return segments.iterate(self._registry, topic, partition_id, start_offset, end_offset)
 
     def find_segment_for_offset(self, topic: str, partition_id: int, offset: int) -> SegmentInfo | None:
+        """The segment that holds an offset; none if no segment does."""
         return segments.find(self._registry, topic, partition_id, offset)
 
     def delete_segments_before(self, topic: str, partition_id: int, offset: int) -> int:
@@ -173,6 +176,7 @@ class MetadataStore:
         groups.commit(self._registry, group_id, offsets, strict=strict)
 
     def get_committed_offset(self, group_id: str, topic: str, partition_id: int) -> int | None:
+        """The offset that a group goes on from; none if it has committed none."""
         return groups.committed(self._registry, group_id, topic, partition_id)
 
     def get_consumer_offsets(self, group_id: str, topic: str | None = None) -> list[ConsumerOffset]:

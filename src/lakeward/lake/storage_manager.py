@@ -143,9 +143,11 @@ class StorageManager:
         return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
 
     def retire_partitions(self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any]]) -> int:
+        """As `lake.retire_partitions`."""
         return self._lake.retire_partitions(_identifier(namespace, table), partitions)
 
     def retire_expired_partitions(self, namespace: NamespaceName, table: str, age: timedelta) -> int:
+        """As `lake.retire_expired_partitions`."""
         return self._lake.retire_expired_partitions(_identifier(namespace, table), age)
 
     def delete_expired_temporary_files(self) -> cleaner.CleanResult:

@@ -189,6 +189,7 @@ class MetadataManager:
         )
 
     def get_batch_timestamp(self, schema_name: str, table_name: str | None = None) -> datetime | None:
+        """The time up to which batches have read, as it was set; none if there is none."""
         return positions.get_timestamp(self.registry, schema_name, table_name)
 
     def update_initial_marker(
@@ -214,6 +215,7 @@ class MetadataManager:
         )
 
     def get_initial_marker(self, schema_name: str, table_name: str | None = None) -> Document | None:
+        """How far an initial load is, as it was written; none if there is none."""
         return positions.get(self.registry, MarkerType.INITIAL, schema_name, table_name)
 
     def get_active_markers(

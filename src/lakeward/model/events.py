@@ -198,11 +198,14 @@ class Subscriber(Protocol[T]):
         """A name in SUBSCRIPTIONS."""
 
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """Of the component, as `lakeward astha status` shows it."""
 
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[T]]: ...
+    def get_subscribed_tables(self) -> Sequence[WatchedTable[T]]:
+        """The registry tables it hears of: exactly those of its name in SUBSCRIPTIONS or `AsthaConfig.subscriptions`."""
 
-    def on_event(self, event: Event[T]) -> None: ...
+    def on_event(self, event: Event[T]) -> None:
+        """Act on one change. Raise, and it comes again after a while; returning says that it is done."""
 
     def on_health(self) -> bool:
         """Whether it works; raising counts as no. Called on an interval, and must return soon."""

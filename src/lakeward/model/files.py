@@ -87,6 +87,7 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def partition(self) -> PartitionValues:
+        """The partition's values by the id of the partition field; `partition_path` shows them with names."""
         return partition_values(self.partition_key)
 
 

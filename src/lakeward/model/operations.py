@@ -120,6 +120,7 @@ class SyncRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def statistics(self) -> SyncRunStatistics:
+        """Its counts, to hand to `update_sync_run` or `complete_sync_run`."""
         return SyncRunStatistics(*(getattr(self, name) for name in SyncRunStatistics.__struct_fields__))
 
 
@@ -155,17 +156,17 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     schema_name: str
     table_name: str
     operation_type: OperationType
-    record_data: Any
-    envelope: Any
-    source_record_id: str | None
+    record_data: Any  # the record as it was given
+    envelope: Any  # what is known beside the record: its batch, file and line, the rule that it broke
+    source_record_id: str | None  # the same one failing again is the same row
     sync_run_id: int | None
-    error_log_id: int | None
+    error_log_id: int | None  # the error that it belongs to; resolved with it
     error_message: str | None
-    error_count: int
+    error_count: int  # how often it has failed
     status: DeadLetterStatus
-    claimed_by: str | None
-    claimed_until: datetime | None
-    claim: int
+    claimed_by: str | None  # the worker that has it
+    claimed_until: datetime | None  # then others get it
+    claim: int  # the number of the last claim: give it when you resolve, discard or release
     created_at: datetime
     last_failed_at: datetime
     resolved_at: datetime | None
@@ -196,4 +197,5 @@ class ErrorTrend(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retry_success_rate(self) -> float | None:
+        """Of those that were tried again, the share that a retry resolved, 0 to 1; none if none was."""
         return self.resolved_by_retry / self.retried if self.retried else None

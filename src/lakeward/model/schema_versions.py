@@ -57,6 +57,7 @@ class Compatibility(msgspec.Struct, frozen=True):
 
     @property
     def full(self) -> bool:
+        """Both ways."""
         return self.backward and self.forward
 
 

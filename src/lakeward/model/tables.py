@@ -59,6 +59,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identifier(self) -> TableIdentifier:
+        """Its namespace and name, as every call takes them; as text, namespace.name."""
         return TableIdentifier(self.namespace, self.name)
 
 

@@ -54,6 +54,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
+        """Of the files that it would merge."""
         return sum(file.file_size for file in self.files)
 
 
@@ -64,18 +65,22 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> State:
+        """Of its files: landing (JSON lines), pending, or committed to a snapshot."""
         return self.groups[0].state
 
     @property
     def files(self) -> list[RegisteredFile]:
+        """What it would merge."""
         return [file for group in self.groups for file in group.files]
 
     @property
     def bytes(self) -> int:
+        """Of the files that it would merge."""
         return sum(group.bytes for group in self.groups)
 
     @property
     def expected(self) -> int:
+        """How many files they should become."""
         return sum(group.expected for group in self.groups)
 
 

@@ -30,7 +30,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        raise InvalidSetting(f"cannot serve on {host} port {port}: {error.strerror}; choose another port") from error
+        raise InvalidSetting(
+            f"cannot serve on {host} port {port}: {error.strerror}; choose another --port (0 takes a free one) or --host"
+        ) from error
     return listening
 
 
