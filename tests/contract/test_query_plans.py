@@ -176,6 +176,7 @@ CALLS: dict[str, list[Call]] = {
     "runs.add": [lambda m, c: m.add(c, 5, {"records_processed": 3}, NOW)],
     "runs.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
     "runs.insert": [lambda m, c: m.insert(c, _new_run)],
+    "runs.insert_whole": [lambda m, c: m.insert_whole(c, _new_run)],
     "runs.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
     "runs.page": [
         lambda m, c: m.page(c, limit=10),

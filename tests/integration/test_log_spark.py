@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import DataLoss, FileRefused
-from lakeward.model.operations import SyncMode, SyncStatus
+from lakeward.model.operations import SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.pipeline.file_constants import with_file_constants
-from lakeward.registry import runs
+from lakeward.registry import error_log, runs
 from lakeward.storage.locations import local_path
 from tests.support.checksums import of_one_checksum
 from tests.support.lakes import open_lake
@@ -197,6 +197,21 @@ def test_a_stream_goes_on_after_a_restart_and_reads_each_record_once(
     lake.log.append("orders", numbered(30))
     with pytest.raises(PySparkException, match="start the query with a new checkpoint"):
         run_stream(spark, tmp_path, options)
+
+
+def test_an_append_of_a_dataframe_to_the_log_is_a_run(lake: lakeward.Lake, spark: SparkSession) -> None:
+    frame = spark.range(10).selectExpr("cast(id AS string) AS value")
+    result = lake.log.append("orders", frame, producer=("p", 1))
+    assert lake.log.append("orders", frame, producer=("p", 1)).replayed
+    with pytest.raises(FileRefused):
+        lake.log.append("orders", frame.withColumnRenamed("value", "odd"))
+    failed, replayed, done = runs.list_runs(lake.registry)
+    assert (done.status, done.sync_mode, done.schema_name) == (SyncStatus.COMPLETED, SyncMode.BATCH, "orders")
+    assert done.statistics == SyncRunStatistics(10, 10, bytes_processed=result.bytes)
+    assert (done.source_info, done.destination_info) == ({"kind": "dataframe"}, {"topic": "orders"})
+    assert (replayed.status, replayed.records_processed) == (SyncStatus.COMPLETED, 0)
+    assert failed.status == SyncStatus.FAILED
+    assert [error.sync_run_id for error in error_log.list_errors(lake.registry)] == [failed.id]
 
 
 @pytest.mark.slow

@@ -6,12 +6,16 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StructField, StructType
 
 import lakeward
 from lakeward.errors import FileRefused
 from lakeward.model.operations import DeadLetter
+from lakeward.pipeline.broken_rows import BrokenRows
+from lakeward.pipeline.spark_broken import good_rows
 from lakeward.registry import dead_letters
 from tests.support.lakes import assert_nothing_left_over
 
@@ -78,6 +82,49 @@ def test_required_fields_of_structs_are_looked_at_and_a_cache_of_the_caller_stay
     assert "'s.x'" in str(letters(lake)[0].error_message)
     assert frame.is_cached and frame.storageLevel.useMemory
     frame.unpersist()
+
+
+def test_a_cache_in_memory_alone_is_not_relied_on_and_stays_the_callers(spark: SparkSession) -> None:
+    frame = spark.range(0, 20, 1, 2).selectExpr("CASE WHEN id % 10 != 3 THEN id END AS id")
+    frame = frame.persist(StorageLevel.MEMORY_ONLY)
+    broken = BrokenRows(5)
+    wanted = StructType([StructField("id", LongType(), nullable=False)])
+    with good_rows(frame, wanted, broken) as good:
+        assert good.count() == 18
+        infos = list(spark.sparkContext._jsc.sc().getRDDStorageInfo())
+        assert sorted(info.storageLevel().useDisk() for info in infos) == [False, True]
+    assert len(broken.rows) == 2
+    assert frame.storageLevel == StorageLevel.MEMORY_ONLY
+    infos = list(spark.sparkContext._jsc.sc().getRDDStorageInfo())
+    assert [info.storageLevel().useDisk() for info in infos] == [False], "the caller's"
+    frame.unpersist(blocking=True)
+
+
+def test_nulls_inside_lists_and_maps_become_dead_letters(lake: lakeward.Lake, spark: SparkSession) -> None:
+    schema = {
+        "x0": "long not null",
+        "tags": "list<string not null>",
+        "points": "list<struct<x: long not null, y: list<long not null>>>",
+        "named": "map<string, long not null>",
+    }
+    lake.create_table("t.n", schema, properties=POLICY)
+    rows = [
+        (1, ["a"], [(1, [1])], {"k": 1}),
+        (2, ["a", None], [(1, [1])], {"k": 1}),
+        (3, None, [(1, [1]), (None, [1])], None),
+        (4, [], [(1, [1]), (1, [None])], {}),
+        (5, None, [None, (1, None)], {}),
+        (6, None, None, {"j": 1, "k": None}),
+        (7, None, None, None),
+    ]
+    kinds = "x0 long, tags array<string>, points array<struct<x: long, y: array<long>>>, named map<string, long>"
+    result = lake.append("t.n", spark.createDataFrame(rows, kinds))
+    assert (result.rows, result.dead_letters) == (3, 4)
+    assert sorted(lake.scan("t.n").read_all()["x0"].to_pylist()) == [1, 5, 7]
+    found = {letter.record_data["x0"]: str(letter.error_message) for letter in letters(lake)}
+    columns = {2: "tags.element", 3: "points.element.x", 4: "points.element.y.element", 6: "named.value"}
+    assert found.keys() == columns.keys()
+    assert all(f"'{columns[row]}'" in message for row, message in found.items())
 
 
 def test_too_many_nulls_refuse_the_dataframe_and_leave_nothing(lake: lakeward.Lake, spark: SparkSession) -> None:

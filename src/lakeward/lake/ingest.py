@@ -1,18 +1,20 @@
-"""Which writes are runs: those of files and of Spark DataFrames are runs of their own, and any may join one.
+"""Every write is a sync run: one of its own, or one that it joins.
 
-A write of a few rows is no run: two more transactions would cost as much as it does itself.
+Files, Spark DataFrames and streams of rows may take long: their run is begun before them, and seen under way. Rows and Arrow
+data in memory take milliseconds: their run is one row, written with the files in one transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from lakeward.lake import writes
 from lakeward.model.files import AppendResult, Batch
 from lakeward.model.names import TableIdentifier
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRun
 from lakeward.registry import Registry, registration, runs, tables
+from lakeward.registry.counted import Counting, Joined, at_once
 from lakeward.registry.recording import of_table, recorded
 
 FIRST_FILES = 10  # whose names a run keeps
@@ -24,12 +26,12 @@ def ingest(
     registry: Registry,
     name: TableIdentifier,
     data: Any,
-    write: Callable[[Any, int | None], AppendResult],
+    write: Callable[[Any, Counting], AppendResult],
     *,
     batch: Batch | None = None,
     run: Run = None,
 ) -> AppendResult:
-    """Call `write` with the data and the id of the run whose counts are to grow, if there is one.
+    """Call `write` with the data and the run that it counts for.
 
     Args:
         batch: the key under which `write` applies the data once.
@@ -38,33 +40,48 @@ def ingest(
     Raises what `write` raises, and:
         SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was written.
     """
+    about = {"mode": SyncMode.BATCH, "operation": OperationType.INSERT, **of_table(name)}
     if batch is not None and isinstance(
         data, Iterator
     ):  # to see what it gives is to read it, and a replay reads nothing
         first = registration.first_answer(registry, tables.load(registry, name), batch)
         if first is not None:
+            if run is None:
+                with at_once(registry, source_info={"kind": "iterator"}, **about) as once:
+                    once.did_nothing()
             return first
-    data, source = described(data)
-    if run is not None or source is None:
-        return write(data, joined(registry, run))
-    with recorded(
-        registry, mode=SyncMode.BATCH, operation=OperationType.INSERT, source_info=source, **of_table(name)
-    ) as recorder:
-        return write(data, recorder.run_id)
+    given = _described(data)
+    if run is not None:
+        return write(given.data, joined(registry, run))
+    if not given.is_short:
+        with recorded(registry, source_info=given.source, **about) as recorder:
+            return write(given.data, Joined(recorder.run_id))
+    with at_once(registry, source_info=given.source, **about) as once:
+        result = write(given.data, once)
+        if result.replayed or not once.is_counted:
+            once.did_nothing()
+        return result
 
 
-def joined(registry: Registry, run: Run) -> int | None:
-    """The id of a run that is under way. Raises SyncRunNotFound, StatusConflict."""
-    if run is None:
-        return None
+def joined(registry: Registry, run: SyncRun | int) -> Joined:
+    """A run that is under way. Raises SyncRunNotFound, StatusConflict."""
     run_id = run.id if isinstance(run, SyncRun) else run
     runs.check_running(registry, run_id)
-    return run_id
+    return Joined(run_id)
 
 
-def described(data: Any) -> tuple[Any, Document | None]:
-    """The data, with an iterator of paths as a list, and what a run says of it; none for rows and Arrow data."""
+class _Given(NamedTuple):
+    data: Any  # an iterator of paths as a list
+    source: Document
+    is_short: bool  # it is in memory, all of it
+
+
+def _described(data: Any) -> _Given:
     paths, rows = writes.paths_or_rows(data)
     if paths is not None:
-        return paths, {"kind": "files", "count": len(paths), "first": [str(path) for path in paths[:FIRST_FILES]]}
-    return rows, {"kind": "dataframe"} if writes.is_dataframe(rows) else None
+        first = [str(path) for path in paths[:FIRST_FILES]]
+        return _Given(paths, {"kind": "files", "count": len(paths), "first": first}, is_short=False)
+    if writes.is_dataframe(rows):
+        return _Given(rows, {"kind": "dataframe"}, is_short=False)
+    is_arrow = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
+    return _Given(rows, {"kind": "arrow" if is_arrow else "rows"}, is_short=hasattr(rows, "__len__"))

@@ -34,6 +34,7 @@ from lakeward.registry import (
     snapshots,
     tables,
 )
+from lakeward.registry.counted import Counting
 from lakeward.registry.tables import FIRST_PARTITION_ID
 from lakeward.server.embedded import EmbeddedServer
 
@@ -287,9 +288,9 @@ class Lake:
         """
         key, identifier = writes.batch_of(batch), parse_table(name)
 
-        def write(data: Any, run_id: int | None) -> AppendResult:
+        def write(data: Any, counting: Counting) -> AppendResult:
             make = writes.writer_for(data, self.settings.catalog)
-            return writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run_id=run_id)
+            return writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run=counting)
 
         return ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
 

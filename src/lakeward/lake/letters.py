@@ -13,7 +13,7 @@ from lakeward.model.invalid_rows import rule_of
 from lakeward.model.operations import OperationType
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows
-from lakeward.registry import dead_letters
+from lakeward.registry import dead_letters, redaction
 
 
 def broken_rows(metadata: TableMetadata) -> BrokenRows | None:
@@ -28,9 +28,11 @@ def letters_of(
     broken: BrokenRows | None,
     *,
     batch: Batch | None = None,
-    sync_run_id: int | None = None,
 ) -> list[dead_letters.Prepared]:
-    """The dead letters of one write, ready to be committed with its good rows."""
+    """The dead letters of one write, ready to be committed with its good rows.
+
+    A line that is no object may hold the values of redacted columns anywhere: where there are any, it is not kept.
+    """
     if broken is None or not broken.rows:
         return []
     redacted = rule_of(metadata.properties).redacted
@@ -40,8 +42,7 @@ def letters_of(
             ".".join(table.namespace),
             table.name,
             OperationType.INSERT,
-            _kept(row.record),
-            sync_run_id=sync_run_id,
+            _kept(row.record) if isinstance(row.record, Mapping) or not redacted else redaction.HIDDEN,
             error_message=_message(row, redacted),
             envelope={"reason": row.reason, **row.origin, **key},
             redact_columns=redacted,
@@ -50,8 +51,10 @@ def letters_of(
     ]
 
 
-def _kept(record: Mapping[Any, Any]) -> Any:
+def _kept(record: Any) -> Any:
     """The row, with the repr of a value that is of a type the registry cannot keep."""
+    if not isinstance(record, Mapping):
+        return _value(record)
     try:
         exact.dumps(record)
     except (InvalidInput, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,14 +13,17 @@ from lakeward.components import retention
 from lakeward.errors import InvalidInput
 from lakeward.lake import writes
 from lakeward.lake.consumer import Consumer
+from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics
 from lakeward.model.topics import LogAppendResult, Topic
 from lakeward.pipeline import log_write
 from lakeward.pipeline.log_compact import TARGET_BYTES, CompactionResult, compact_segments
 from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, slices_of
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, log, topics
+from lakeward.registry.counted import Joined
 from lakeward.registry.log import ProducerKey, SegmentFile
-from lakeward.registry.settling import is_settled
+from lakeward.registry.recording import recorded
+from lakeward.registry.settling import Also, is_settled
 from lakeward.store import partitions
 
 if TYPE_CHECKING:
@@ -51,17 +54,40 @@ class TopicLog:
             key: of the records that have none.
             producer: (name, sequence): sent again, the append changes nothing and returns the first offsets.
 
+        An append of a DataFrame is a sync run.
+
         Raises:
             TopicNotFound, PartitionNotFound, FileRefused, InvalidInput, IntentLost, StorageError.
         """
-        registry = self._registry
-        found = topics.load(registry, topic)
+        found = topics.load(self._registry, topic)
         if partition is not None:
             topics.check_partition(found, partition)
         if producer is not None:
             _check_producer(producer)
-            if (first := log.first_answer(registry, found, producer)) is not None:
-                return first
+        if not writes.is_dataframe(records):
+            return self._append(found, records, partition, key, producer)
+        with recorded(
+            self._registry,
+            found.name,
+            SyncMode.BATCH,
+            operation=OperationType.INSERT,
+            source_info={"kind": "dataframe"},
+            destination_info={"topic": found.name},
+        ) as recorder:
+            return self._append(found, records, partition, key, producer, Joined(recorder.run_id))
+
+    def _append(
+        self,
+        found: Topic,
+        records: Any,
+        partition: int | None,
+        key: bytes | str | None,
+        producer: ProducerKey | None,
+        run: Joined | None = None,
+    ) -> LogAppendResult:
+        registry = self._registry
+        if producer is not None and (first := log.first_answer(registry, found, producer)) is not None:
+            return first
         started = time.perf_counter()
         intent = intents.open_intent(registry, found)
         target = log_write.log_target(found, intent, registry.engine(found.location))
@@ -71,7 +97,7 @@ class TopicLog:
             if not files and producer is None:  # nothing to commit, and no key to remember
                 intents.give_up(registry, intent)
                 return LogAppendResult(topic=found.name, records=0, segments=[], bytes=0)
-            result = log.register(registry, found, intent, files, producer=producer)
+            result = log.register(registry, found, intent, files, producer=producer, also=_counted(run, files))
         except BaseException as error:
             if is_settled(error):
                 intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
@@ -154,6 +180,14 @@ def _write(
 
         return write_dataframe(target, topic, records, partition, key)
     return log_write.write_records(target, topic, records, partition, key)
+
+
+def _counted(run: Joined | None, files: Sequence[SegmentFile]) -> Also | None:
+    if run is None:
+        return None
+    records = sum(file.records for file in files)
+    counts = SyncRunStatistics(records, records, bytes_processed=sum(file.size for file in files))
+    return lambda connection, now: run.count(connection, counts, now)
 
 
 def _check_producer(producer: Any) -> None:

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import structlog
@@ -16,12 +16,15 @@ from lakeward.lake import ingest, letters, writes
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
 from lakeward.model.operations import OperationType, SyncMode
+from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.pipeline.broken_rows import BrokenRow
 from lakeward.pipeline.conform import are_columns, conform
 from lakeward.pipeline.file_writer import partition_sources
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
+from lakeward.registry.counted import Counting, Joined
 from lakeward.registry.recording import Recorder, of_table
 from lakeward.registry.settling import is_settled
 
@@ -83,7 +86,9 @@ class RollingWriter:
                 source_info={"kind": "writer"},
                 **of_table(identifier),
             )
-        self._run_id = ingest.joined(registry, run) if self._recorder is None else self._recorder.run_id
+            self._run = Joined(self._recorder.run_id)
+        else:
+            self._run = ingest.joined(registry, run)
         self._timer = threading.Thread(target=self._watch_time, name="lakeward-rotate", daemon=True)
         self._timer.start()
 
@@ -103,8 +108,13 @@ class RollingWriter:
             if self._closed.is_set():
                 raise InvalidInput(f"the writer of {self._name} is closed; open another with lake.writer(...)")
             if self._open is None:
-                self._open = _OpenFile(self._registry, self._name)
-            self._open.put(data)
+                self._open = _OpenFile(self._registry, *tables.load_with_metadata(self._registry, self._name))
+            checked = self._open.check(data)
+            if not self._open.has_room_for(checked):
+                table, metadata = self._open.table, self._open.metadata
+                self.rotate()
+                self._open = _OpenFile(self._registry, table, metadata)  # what the rows were checked against
+            self._open.put(checked)
             _, max_bytes, max_rows = self._limits
             if self._open.rows >= max_rows or self._open.bytes >= max_bytes or self._open.is_full_of_broken_rows:
                 self.rotate()
@@ -124,7 +134,7 @@ class RollingWriter:
                 return None
             self._registering = current
             try:
-                result = current.commit(self._run_id)
+                result = current.commit(self._run)
                 self.committed_rows += result.rows
                 self.dead_letters += result.dead_letters
             except BaseException as error:
@@ -194,12 +204,17 @@ class RollingWriter:
                     self._failure = error
 
 
+class _Checked(NamedTuple):
+    batches: list[pa.RecordBatch]  # of the table's Arrow schema
+    broken: list[BrokenRow]
+
+
 class _OpenFile:
     """One write under way: a thread writes what comes through a queue, below the prefix of one intent."""
 
-    def __init__(self, registry: Registry, name: TableName) -> None:
+    def __init__(self, registry: Registry, table: Table, metadata: TableMetadata) -> None:
         self._registry = registry
-        self.table, self.metadata = tables.load_with_metadata(registry, name)
+        self.table, self.metadata = table, metadata
         self.intent: Intent = intents.open_intent(registry, self.table)
         self.rows = 0
         self.bytes = 0
@@ -220,15 +235,22 @@ class _OpenFile:
     def is_full_of_broken_rows(self) -> bool:
         return self._broken is not None and len(self._broken.rows) >= self._broken.limit
 
-    def put(self, data: Any) -> None:
-        """Check rows against the schema and hand them to the file. Raises FileRefused, InvalidInput."""
-        # All of them, before the first is written.
+    def check(self, data: Any) -> _Checked:
+        """Check rows against the schema: all of them, before the first is written. Raises FileRefused, InvalidInput."""
         broken = None if self._broken is None else self._broken.new()
         with letters.values_hidden(self.metadata):
             batches = list(conform(data, self.metadata.schema, partition_sources(self._target), broken))
-        if self._broken is not None and broken is not None:
-            self._broken.rows += broken.rows
-        for batch in batches:
+        return _Checked(batches, [] if broken is None else broken.rows)
+
+    def has_room_for(self, checked: _Checked) -> bool:
+        """Whether the file would hold no more broken rows than one write may have."""
+        return self._broken is None or len(self._broken.rows) + len(checked.broken) <= self._broken.limit
+
+    def put(self, checked: _Checked) -> None:
+        """Hand rows that `check` gave to the file."""
+        if self._broken is not None:
+            self._broken.rows += checked.broken
+        for batch in checked.batches:
             self._hand_over(batch)
             self.rows += batch.num_rows
             self.bytes += batch.nbytes
@@ -256,15 +278,14 @@ class _OpenFile:
         except BaseException as error:
             self._error = error
 
-    def commit(self, run_id: int | None) -> AppendResult:
+    def commit(self, run: Counting) -> AppendResult:
         try:
             self._hand_over(None)
             self._thread.join()
             if self._error is not None:
                 raise self._error
-            dead = letters.letters_of(self.table, self.metadata, self._broken, sync_run_id=run_id)
-            also = writes.counted(run_id, self._files, dead_letters=len(dead))
-            return registration.register(self._registry, self.table, self.intent, self._files, also=also, letters=dead)
+            dead = letters.letters_of(self.table, self.metadata, self._broken)
+            return registration.register(self._registry, self.table, self.intent, self._files, letters=dead, run=run)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
             if is_settled(error):

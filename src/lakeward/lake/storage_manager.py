@@ -16,6 +16,7 @@ from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.model.tables import Snapshot, Table
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, footers, snapshots, tables
+from lakeward.registry.counted import Counting
 from lakeward.registry.recount import recount
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class StorageManager:
                 )
             return made
 
-        def write(_: Any, run_id: int | None) -> AppendResult:
-            return writes.write(self._registry, name, checked, sync=self._lake.is_sync, run_id=run_id)
+        def write(_: Any, counting: Counting) -> AppendResult:
+            return writes.write(self._registry, name, checked, sync=self._lake.is_sync, run=counting)
 
         return ingest.ingest(self._registry, name, [file.path for file in files], write)
 
@@ -136,9 +137,9 @@ class StorageManager:
         """
         key, name = writes.batch_of(batch), _identifier(namespace, table)
 
-        def write(data: Any, run_id: int | None) -> AppendResult:
+        def write(data: Any, counting: Counting) -> AppendResult:
             make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.replace_partition(self._registry, name, partition, make, batch=key, sync=sync, run_id=run_id)
+            return writes.replace_partition(self._registry, name, partition, make, batch=key, sync=sync, run=counting)
 
         return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
 

@@ -20,12 +20,13 @@ from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.lake import letters
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName, is_storable
-from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, retirement, runs, tables
+from lakeward.registry import Registry, intents, registration, retirement, tables
+from lakeward.registry.counted import Counting
 from lakeward.registry.leases import Lease
-from lakeward.registry.settling import Also, is_settled
+from lakeward.registry.registration import Removing
+from lakeward.registry.settling import is_settled
 
 log = structlog.get_logger()
 
@@ -72,17 +73,17 @@ def write(
     batch: Batch | None = None,
     lease: Lease | None = None,
     sync: bool = False,
-    run_id: int | None = None,
+    run: Counting | None = None,
 ) -> AppendResult:
     """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
 
-    The counts of the run `run_id` grow in the same transaction.
+    The run `run` is counted for in the same transaction.
 
     Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
     known whether the registration went through.
     """
     table, metadata = tables.load_with_metadata(registry, name)
-    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync, run_id=run_id)
+    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync, run=run)
 
 
 def replace_partition(
@@ -93,7 +94,7 @@ def replace_partition(
     *,
     batch: Batch | None = None,
     sync: bool = False,
-    run_id: int | None = None,
+    run: Counting | None = None,
 ) -> AppendResult:
     """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
 
@@ -117,12 +118,12 @@ def replace_partition(
                 )
         return files
 
-    def retire_old(connection: sa.Connection, now: datetime) -> None:
-        retirement.retire_partition(connection, registry, table, metadata.spec_id, key, now)
+    def retire_old(connection: sa.Connection, now: datetime) -> int:
+        return retirement.retire_partition(connection, registry, table, metadata.spec_id, key, now)
 
     with retirement.partition_held(registry, table, metadata.spec_id, key) as lease:
         return _write(
-            registry, table, metadata, make_checked, batch=batch, lease=lease, also=retire_old, sync=sync, run_id=run_id
+            registry, table, metadata, make_checked, batch=batch, lease=lease, removing=retire_old, sync=sync, run=run
         )
 
 
@@ -134,9 +135,9 @@ def _write(
     *,
     batch: Batch | None,
     lease: Lease | None,
-    also: Also | None = None,
+    removing: Removing | None = None,
     sync: bool,
-    run_id: int | None,
+    run: Counting | None,
 ) -> AppendResult:
     if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
         return first
@@ -147,9 +148,9 @@ def _write(
     try:
         with letters.values_hidden(metadata):
             files = make(target)
-        dead = letters.letters_of(table, metadata, target.broken, batch=batch, sync_run_id=run_id)
+        dead = letters.letters_of(table, metadata, target.broken, batch=batch)
         wrote = time.perf_counter() - started
-        if not files and batch is None and also is None and not dead:  # nothing to commit, and no key to remember
+        if not files and batch is None and removing is None and not dead:  # nothing to commit, and no key to remember
             intents.give_up(registry, intent)
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
 
@@ -161,11 +162,12 @@ def _write(
                 files,
                 batch=batch,
                 lease=lease,
-                also=counted(run_id, files, also, dead_letters=len(dead)),
+                removing=removing,
                 letters=dead,
+                run=run,
             )
 
-        result = register() if also is None else retirement.once_let_go(register)
+        result = register() if removing is None else retirement.once_let_go(register)
     except BaseException as error:
         if is_settled(error):
             intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
@@ -174,26 +176,6 @@ def _write(
         intents.give_up(registry, intent)
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
     return with_snapshot(registry, table, metadata, result) if sync else result
-
-
-def counted(
-    run_id: int | None, files: Sequence[DataFile], also: Also | None = None, *, dead_letters: int = 0
-) -> Also | None:
-    """`also`, and that a run's counts grow by the rows and bytes of new files, in the transaction that registers them.
-
-    `dead_letters`: rows that were processed too, and became dead letters.
-    """
-    if run_id is None:
-        return also
-    rows, size = sum(file.row_count for file in files), sum(file.size for file in files)
-    counts = SyncRunStatistics(records_processed=rows + dead_letters, records_inserted=rows, bytes_processed=size)
-
-    def both(connection: sa.Connection, now: datetime) -> None:
-        if also is not None:
-            also(connection, now)
-        runs.add_in(connection, run_id, counts, now)
-
-    return both
 
 
 def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:

@@ -18,7 +18,7 @@ from lakeward.errors import FileRefused, ObjectNotFound
 from lakeward.model.files import DataFile, PartitionValues, partition_key
 from lakeward.pipeline import json_lines, parquet_check, splitting, statistics
 from lakeward.pipeline.arrow_write import ParquetSink
-from lakeward.pipeline.broken_rows import BrokenRows
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.pipeline.conform import Wanted, run, write_defaults
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
 from lakeward.pipeline.parquet_check import ParquetSource
@@ -49,7 +49,8 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
     are matched by field id if the file carries the table's ids, else by name; types may only widen. Rewritten files are
     merged, split by partition and sorted like any write. Files without rows give none.
 
-    Lines of JSON that do not fit go to `target.broken`, if there is one. A Parquet file is taken or refused as a whole.
+    Lines of JSON and rows of Parquet that do not fit go to `target.broken`, if there is one; a Parquet file with such rows is
+    rewritten. Columns that do not fit refuse the file.
 
     Raises:
         FileRefused: with the file and the column or line: not_found, unreadable, truncated, wrong_format, unknown_column,
@@ -205,7 +206,7 @@ def _batches(
         if isinstance(source, JsonSource):
             yield from _json_batches(target, source, target.broken)
         else:
-            yield from _parquet_batches(source, wanted)
+            yield from _parquet_batches(source, wanted, target.broken)
 
 
 def _json_batches(target: WriteTarget, source: JsonSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
@@ -213,13 +214,31 @@ def _json_batches(target: WriteTarget, source: JsonSource, broken: BrokenRows | 
         yield from json_lines.read_json_lines(opened, target.schema, source.name, partition_sources(target), broken)
 
 
-def _parquet_batches(source: ParquetSource, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
+    first = 1  # the number of the batch's first row
     with source.engine.open_input(source.location) as opened:
         file = pq.ParquetFile(opened, metadata=source.metadata)
         try:
             for batch in file.iter_batches():
-                yield run(source.plan, batch, wanted)
+                yield from _fitting(source, batch, first, wanted, broken)
+                first += batch.num_rows
         except FileRefused as error:
             raise FileRefused(error.reason, f"{source.name}: {error}") from error
         except (pa.ArrowException, OSError) as error:
             raise FileRefused("unreadable", f"{source.name}: its data cannot be read: {error}") from error
+
+
+def _fitting(
+    source: ParquetSource, batch: pa.RecordBatch, first: int, wanted: Wanted, broken: BrokenRows | None
+) -> Iterator[pa.RecordBatch]:
+    def convert(some: range) -> pa.RecordBatch:
+        return run(source.plan, batch.slice(some.start, len(some)), wanted)
+
+    def as_given(some: range, error: FileRefused) -> BrokenRow:
+        number = first + some.start
+        row = row_of(batch.slice(some.start, 1), error)
+        return row._replace(
+            message=f"{source.name}, row {number}: {error}", origin={"file": source.name, "row": number}
+        )
+
+    return sift(range(batch.num_rows), convert, broken, as_given)

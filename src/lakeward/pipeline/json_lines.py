@@ -142,7 +142,8 @@ def read_json_lines(
     Args:
         name: the file's, for messages.
         must: columns that may not be missing in all lines of a batch though they are optional.
-        broken: where lines go that do not fit the schema; none refuses the file. A line that is no object is refused.
+        broken: where lines go that do not fit the schema, as objects, or that are no objects, as texts; none refuses the
+            file. A last line that is not ended and cannot be read is refused: the file has been cut off there.
 
     Raises (when a batch is read):
         FileRefused: unreadable, unknown_column, missing_column, wrong_type, null_in_required, with the line's number.
@@ -162,7 +163,7 @@ def _batches(
         return BrokenRow(row, error.reason, str(error), {"file": name, "line": number})
 
     while chunk := list(itertools.islice(lines, ROWS_AT_A_TIME)):
-        rows = [(number, _row(decoder, line, number, name)) for number, line in chunk if not line.isspace()]
+        rows = list(_rows(decoder, chunk, name, broken))
         given = set().union(*(row.keys() for _, row in rows))  # of the chunk, also for a part of it
         convert = partial(_batch, schema=schema, name=name, wanted=wanted, given=given)
         if rows:
@@ -190,15 +191,34 @@ def _has_decimals(schema: Document) -> bool:
     return any(types.decimal_parts(leaf.type) is not None for leaf in statistics.leaves(schema))
 
 
+def _rows(decoder: Any, chunk: list[tuple[int, bytes]], name: str, broken: BrokenRows | None) -> Iterator[Row]:
+    for number, line in chunk:
+        if line.isspace():
+            continue
+        try:
+            yield number, _row(decoder, line, number, name)
+        except FileRefused as error:
+            if broken is None or not line.endswith(b"\n"):
+                raise
+            broken.add(BrokenRow(_as_text(line), error.reason, str(error), {"file": name, "line": number}))
+
+
+def _as_text(line: bytes) -> str | bytes:
+    kept = line.rstrip(b"\r\n")
+    try:
+        return kept.decode()
+    except UnicodeDecodeError:
+        return kept
+
+
 def _row(decoder: Any, line: bytes, number: int, name: str) -> dict[str, Any]:
     try:
         row = decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileRefused("unreadable", f"{name}, line {number}: no JSON: {error}") from error
     if not isinstance(row, dict):
-        raise FileRefused(
-            "unreadable", f"{name}, line {number}: no object, but {str(row)[:80]!r}; give an object a line"
-        )
+        kind = type(row).__name__  # its value may be one that is not to be shown
+        raise FileRefused("unreadable", f"{name}, line {number}: no object, but a {kind}; give an object a line")
     return row
 
 

@@ -21,7 +21,8 @@ from lakeward.storage.engine import StorageEngine
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """A Parquet file that fits. `fits_as_it_is`: it has the table's field ids, types and codec, and statistics."""
+    """A Parquet file that fits. `fits_as_it_is`: it has the table's field ids, types and codec, and statistics, and all of its
+    rows fit."""
 
     name: str
     location: str
@@ -33,7 +34,8 @@ class ParquetSource:
 
 
 def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, wanted: Wanted) -> ParquetSource:
-    """Check a file against a table by its footer; of its data only required columns without null counts are read.
+    """Check a file against a table by its footer; of its data only required columns without null counts are read. Where the
+    target takes rows that do not fit, nulls in those columns are left to whoever reads the rows.
 
     Raises:
         FileRefused: with the file's name: truncated, unreadable, wrong_format, unknown_column, missing_column, wrong_type,
@@ -44,7 +46,7 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
         schema = metadata.schema.to_arrow_schema()
         key = matching_key(schema, target.schema)
         plan = schema_plan(schema, wanted, key, widening_only=True)
-        _check_nulls(location, engine, metadata, schema, plan, wanted)
+        has_nulls = _has_nulls(location, engine, metadata, schema, plan, wanted, target)
     except (pa.ArrowException, OSError) as error:
         raise FileRefused("unreadable", f"{name}: {error}") from error
     except FileRefused as error:
@@ -52,7 +54,8 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
     except LakewardError as error:
         raise FileRefused("wrong_type", f"{name}: {error}") from error
     fits = (
-        key is statistics.field_id
+        not has_nulls
+        and key is statistics.field_id
         and _same_types(schema, target.arrow_schema)
         and _has_codec(metadata, target.codec)
         and _has_statistics(metadata)
@@ -137,6 +140,25 @@ def parts(type_: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 
 # Nulls ------------------------------------------------------------------------------------------------------------------
+def _has_nulls(
+    location: str,
+    engine: StorageEngine,
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    plan: Plan,
+    wanted: Wanted,
+    target: WriteTarget,
+) -> bool:
+    """Whether a required column has nulls. Raises FileRefused (null_in_required): and the target takes no such rows."""
+    try:
+        _check_nulls(location, engine, metadata, schema, plan, wanted)
+    except FileRefused:
+        if target.broken is None:
+            raise
+        return True
+    return False
+
+
 def _check_nulls(
     location: str, engine: StorageEngine, metadata: pq.FileMetaData, schema: pa.Schema, plan: Plan, wanted: Wanted
 ) -> None:

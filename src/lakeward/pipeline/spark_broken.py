@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakeward.errors import FileRefused
@@ -13,7 +14,7 @@ from lakeward.pipeline.conform import null_in_required
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 @contextmanager
@@ -22,6 +23,9 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
 
     The DataFrame is evaluated once for that, unless it says itself that it has no such nulls. Where it has some, it is cached
     meanwhile, so that a row is in one place or the other, whatever the DataFrame gives the next time.
+
+    A cache of the caller's is relied on where it uses disks: partitions that memory alone held are computed again once they
+    are evicted. What no cache helps against is the loss of an executor with its disk.
 
     Args:
         rows: columns as the table has them.
@@ -35,8 +39,8 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
     if not rules or rows.where(is_bad).isEmpty():
         yield rows
         return
-    is_callers = rows.storageLevel.useMemory or rows.storageLevel.useDisk
-    cached = rows if is_callers else rows.persist()
+    is_callers = rows.storageLevel.useDisk
+    cached = rows if is_callers else rows.select("*").persist()  # another plan than one that the caller has in memory
     try:
         for found in _collected(cached.where(is_bad).limit(broken.limit + 1), rules):
             broken.add(row_of(*found))
@@ -47,22 +51,48 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
 
 
 def nulls_in_required(have: StructType, wanted: StructType) -> Iterator[tuple[str, str]]:
-    """(path, SQL that is true for a row with a null there) of each required column that may hold nulls, and of required
-    fields of structs. Elements of lists and maps are left to the writer, which refuses them."""
-    yield from _rules(have, wanted, "", "", "")
+    """(path, SQL that is true for a row with a null there, else false) of each required column that may hold nulls, and of
+    what is required inside structs, lists and maps."""
+    yield from _of_fields(have, wanted, "", "", 0)
 
 
-def _rules(have: StructType, wanted: StructType, source: str, parent: str, path: str) -> Iterator[tuple[str, str]]:
-    from pyspark.sql.types import StructType
-
+def _of_fields(have: StructType, wanted: StructType, source: str, path: str, depth: int) -> Iterator[tuple[str, str]]:
     for given, field in zip(have.fields, wanted.fields, strict=True):
         sql = f"{source}`{given.name.replace('`', '``')}`"
-        if given.nullable and not field.nullable:
-            yield path + field.name, f"{parent}{sql} IS NULL"
-        if isinstance(given.dataType, StructType) and isinstance(field.dataType, StructType):
-            yield from _rules(
-                given.dataType, field.dataType, f"{sql}.", f"{parent}{sql} IS NOT NULL AND ", f"{path}{field.name}."
-            )
+        may_be_null = given.nullable and not field.nullable
+        yield from _of_value(given.dataType, field.dataType, may_be_null, sql, path + field.name, depth)
+
+
+def _of_value(
+    have: DataType, wanted: DataType, may_be_null: bool, sql: str, path: str, depth: int
+) -> Iterator[tuple[str, str]]:
+    """Rules of one value, and of what is in it if there is one. `depth`: of functions, whose parameters have names of their own."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if may_be_null:
+        yield path, f"{sql} IS NULL"
+    inner: Iterator[tuple[str, str]] = iter(())
+    if isinstance(have, StructType) and isinstance(wanted, StructType):
+        inner = _of_fields(have, wanted, f"{sql}.", f"{path}.", depth)
+    elif isinstance(have, ArrayType) and isinstance(wanted, ArrayType):
+        may = have.containsNull and not wanted.containsNull
+        inner = _of_each(have.elementType, wanted.elementType, may, sql, f"{path}.element", depth)
+    elif isinstance(have, MapType) and isinstance(wanted, MapType):
+        may = have.valueContainsNull and not wanted.valueContainsNull
+        inner = chain(
+            _of_each(have.keyType, wanted.keyType, False, f"map_keys({sql})", f"{path}.key", depth),
+            _of_each(have.valueType, wanted.valueType, may, f"map_values({sql})", f"{path}.value", depth),
+        )
+    for where, condition in inner:
+        yield where, f"({sql} IS NOT NULL AND {condition})"
+
+
+def _of_each(
+    have: DataType, wanted: DataType, may_be_null: bool, sql: str, path: str, depth: int
+) -> Iterator[tuple[str, str]]:
+    one = f"x{depth}"
+    for where, condition in _of_value(have, wanted, may_be_null, one, path, depth + 1):
+        yield where, f"exists({sql}, {one} -> {condition})"
 
 
 def _collected(rows: DataFrame, rules: list[tuple[str, str]]) -> Iterator[tuple[pa.RecordBatch, FileRefused]]:

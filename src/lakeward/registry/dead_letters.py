@@ -116,14 +116,17 @@ def prepare(
     }
 
 
-def insert_prepared(connection: sa.Connection, letters: Sequence[Prepared], now: datetime) -> None:
-    """Keep many in the caller's transaction. Those with a source_record_id are not for this: they may be there already.
+def insert_prepared(
+    connection: sa.Connection, letters: Sequence[Prepared], now: datetime, *, sync_run_id: int | None = None
+) -> None:
+    """Keep many of one run in the caller's transaction. Those with a source_record_id are not for this: they may be there
+    already.
 
     Raises SyncRunNotFound.
     """
-    for run_id in {letter["sync_run_id"] for letter in letters}:
-        runs.check_known(connection, run_id)
-    dead_letters.insert_all(connection, [{**letter, "created_at": now, "last_failed_at": now} for letter in letters])
+    runs.check_known(connection, sync_run_id)
+    added = {"sync_run_id": sync_run_id, "created_at": now, "last_failed_at": now}
+    dead_letters.insert_all(connection, [{**letter, **added} for letter in letters])
 
 
 def _check_source_id(source_record_id: str | None) -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -232,7 +233,8 @@ class _Keeper:
     """Renews the leases of this process's open intents, every third of a lease, from the first intent on."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self._registry = weakref.ref(registry)  # one that is forgotten without being closed takes its thread with it
+        self._seconds = registry.settings.lease_seconds
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -255,21 +257,23 @@ class _Keeper:
             self._thread.join()
 
     def _run(self) -> None:
-        registry = self._registry
-        lease = timedelta(seconds=registry.settings.lease_seconds)
-        while not self._stopped.wait(lease.total_seconds() / 3):
+        lease = timedelta(seconds=self._seconds)
+        while not self._stopped.wait(self._seconds / 3):
+            registry = self._registry()
+            if registry is None:
+                return
             try:
-                self._renew(lease)
+                self._renew(registry.database, lease)
             except LakewardError as error:
                 # The next round tries again; a lease that runs out all the same fails its registration, loudly.
                 log.warning("lease_renewal_failed", owner=registry.owner, error=str(error), code=error.code)
+            del registry
 
-    def _renew(self, lease: timedelta) -> None:
+    def _renew(self, database: Database, lease: timedelta) -> None:
         with self._lock:
             kept = set(self._kept)
         if not kept:
             return
-        database = self._registry.database
         with database.read() as connection:
             still = set(intents.still_open(connection, kept))
         with self._lock:

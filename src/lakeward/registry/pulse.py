@@ -11,6 +11,10 @@ from typing import Protocol
 
 from lakeward.registry.handle import Registry
 
+IDLE_SECONDS = (
+    10.0  # without a run, after which the thread ends: the handle may have been forgotten without being closed
+)
+
 
 class Beating(Protocol):
     heartbeat_seconds: float
@@ -20,7 +24,10 @@ class Beating(Protocol):
 
 
 class Pulse:
-    """Calls `beat` of those that were added, each in its own time, until they are discarded."""
+    """Calls `beat` of those that were added, each in its own time, until they are discarded.
+
+    A run holds its registry, so that one with a run under way is never forgotten; and one without has no thread for long.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -30,6 +37,7 @@ class Pulse:
         self._stopped = False
 
     def add(self, run: Beating) -> None:
+        """Raises RuntimeError: no thread can be started; the next run tries again, for this one too."""
         with self._changed:
             due = self._due[run] = time.monotonic() + run.heartbeat_seconds
             if self._thread is None:
@@ -56,10 +64,13 @@ class Pulse:
 
     def _next(self) -> list[Beating] | None:
         with self._changed:
-            if self._stopped:
+            self._wakes = math.inf
+            self._changed.wait_for(lambda: self._due or self._stopped, IDLE_SECONDS)
+            if self._stopped or not self._due:
+                self._thread = None  # the next run starts another
                 return None
-            self._wakes = min(self._due.values(), default=math.inf)
-            self._changed.wait(None if self._wakes == math.inf else max(0.0, self._wakes - time.monotonic()))
+            self._wakes = min(self._due.values())
+            self._changed.wait(max(0.0, self._wakes - time.monotonic()))
             now = time.monotonic()
             due = [run for run, at in self._due.items() if at <= now]
             for run in due:

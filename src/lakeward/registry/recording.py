@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 import structlog
 
 from lakeward.model.names import MAX_NAME_LENGTH, TableIdentifier
@@ -85,7 +86,10 @@ class Recorder:
             ).id
         registry.before_close(self._left_open)
         self._pulse = pulse_of(registry)
-        self._pulse.add(self)
+        try:
+            self._pulse.add(self)
+        except Exception as problem:  # the machine has no thread left
+            log.error("sync_run_without_heartbeats", sync_run_id=self.run_id, error=str(problem))
 
     @property
     def statistics(self) -> SyncRunStatistics:
@@ -139,9 +143,9 @@ class Recorder:
         if error is None:
             self._end(SyncStatus.COMPLETED)
         elif isinstance(error, Exception):
-            self._end(SyncStatus.FAILED, _message(error), error)
+            self._end(SyncStatus.FAILED, message_of(error), error)
         else:  # KeyboardInterrupt, SystemExit
-            self._end(SyncStatus.CANCELLED, _message(error))
+            self._end(SyncStatus.CANCELLED, message_of(error))
 
     def _left_open(self) -> None:
         self._end(SyncStatus.CANCELLED, LEFT_OPEN)
@@ -205,25 +209,48 @@ def log_failure(
 ) -> None:
     """Write an error down with its stack trace; nothing is tried again by itself. Where that fails, it is logged."""
     try:
-        error_log.log(
-            registry,
-            schema_name[:MAX_NAME_LENGTH],
-            error_type(error),
-            _message(error),
-            table_name=table_name,
-            sync_run_id=sync_run_id,
-            error_code=error_code(error),
-            error_details=details,
-            stack_trace=_cut("".join(traceback.format_exception(error)), MAX_TRACE),
-            operation_type=operation,
-            max_retries=0,
+        insert_failure(
+            registry, error, schema_name, table_name, sync_run_id=sync_run_id, operation=operation, details=details
         )
     except Exception as problem:
-        why = {"why": str(problem), "code": error_code(problem)}
-        log.error("error_not_recorded", sync_run_id=sync_run_id, error=_message(error), **why)
+        not_recorded(error, problem, sync_run_id)
 
 
-def _message(error: BaseException) -> str:
+def insert_failure(
+    registry: Registry,
+    error: BaseException,
+    schema_name: str,
+    table_name: str | None = None,
+    *,
+    sync_run_id: int | None = None,
+    operation: OperationType | None = None,
+    details: Any = None,
+    connection: sa.Connection | None = None,
+) -> None:
+    """As `log_failure`, maybe in the caller's transaction. Raises what `error_log.log` does."""
+    error_log.log(
+        registry,
+        schema_name[:MAX_NAME_LENGTH],
+        error_type(error),
+        message_of(error),
+        table_name=table_name,
+        sync_run_id=sync_run_id,
+        error_code=error_code(error),
+        error_details=details,
+        stack_trace=_cut("".join(traceback.format_exception(error)), MAX_TRACE),
+        operation_type=operation,
+        max_retries=0,
+        connection=connection,
+    )
+
+
+def not_recorded(error: BaseException, problem: Exception, sync_run_id: int | None = None) -> None:
+    """Log an error that could not be written down, and why."""
+    why = {"why": str(problem), "code": error_code(problem)}
+    log.error("error_not_recorded", sync_run_id=sync_run_id, error=message_of(error), **why)
+
+
+def message_of(error: BaseException) -> str:
     return _cut(str(error) or type(error).__name__, MAX_MESSAGE)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,16 +17,21 @@ from lakeward.errors import (
     TableNotFound,
 )
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
+from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry import counters, dead_letters, leases
+from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.settling import Also, settled
+from lakeward.registry.settling import settled
 from lakeward.store import batches, dialect, footers, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
 
 FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
+
+# Takes rows out of the table in the commit of others, before those come, at the registry's time; how many.
+Removing = Callable[[sa.Connection, datetime], int]
 
 MAX_PARTITION_KEY = 2_500  # bytes: an index of PostgreSQL holds some 2,700 a row
 
@@ -39,8 +44,9 @@ def register(
     *,
     batch: Batch | None = None,
     lease: Lease | None = None,
-    also: Also | None = None,
+    removing: Removing | None = None,
     letters: Sequence[dead_letters.Prepared] = (),
+    run: Counting | None = None,
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
 
@@ -48,8 +54,9 @@ def register(
     its files are the caller's to give up. Where the answer of the commit itself is lost, the intent settles what happened.
 
     Args:
-        also: what else belongs to this commit; it gets the connection and the registry's time, before the files are added.
+        removing: what leaves the table in this commit.
         letters: rows of the same write that did not fit; they become dead letters in this commit.
+        run: the one that this commit counts for.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -57,13 +64,13 @@ def register(
         BatchOutOfOrder: the batch does not start where its stream stands.
         LeaseLost: the lease's fence is no longer current.
         FileRefused: a file is registered already.
-        SyncRunNotFound: a letter names a run that is not there.
+        SyncRunNotFound: there are letters, and the run that they are of is not there.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
     """
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
-    write = _Write(table, intent, files, batch, lease, also, letters)
+    write = _Write(table, intent, files, batch, lease, removing, letters, run)
     result = settled(
         registry,
         intent,
@@ -81,8 +88,9 @@ class _Write(NamedTuple):
     files: Sequence[DataFile]
     batch: Batch | None
     lease: Lease | None
-    also: Also | None
+    removing: Removing | None
     letters: Sequence[dead_letters.Prepared]
+    run: Counting | None
 
 
 def _register(registry: Registry, write: _Write) -> AppendResult:
@@ -90,8 +98,10 @@ def _register(registry: Registry, write: _Write) -> AppendResult:
         return _register_in(connection, registry, write, now)
 
     table_id, front = write.table.table_id, registry.front
-    # The first two may wait for what another table's writers hold; letters are many and large, and would keep others.
-    if write.also is not None or write.lease is not None or write.letters:
+    # A lease, and where there are locks of rows a run too, may be held by another table's writers; what leaves, and letters,
+    # are many and large, and would keep others.
+    waits = write.run is not None and write.run.is_shared and not registry.database.is_sqlite
+    if waits or write.lease is not None or write.removing is not None or write.letters:
         return front.commit_alone(work, table_id=table_id)
     return front.commit(work, table_id=table_id, weight=len(write.files))
 
@@ -113,10 +123,10 @@ def _register_in(connection: sa.Connection, registry: Registry, write: _Write, n
     result = _result(write)
     if batch is not None:
         _apply_batch(connection, table, batch, result, now)
-    if write.also is not None:
-        write.also(connection, now)
+    removed = 0 if write.removing is None else write.removing(connection, now)
+    run_id = None if write.run is None else write.run.count(connection, _counts(write, removed), now)
     if write.letters:
-        dead_letters.insert_prepared(connection, write.letters, now)
+        dead_letters.insert_prepared(connection, write.letters, now, sync_run_id=run_id)
     insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
     return result
 
@@ -128,6 +138,16 @@ def _result(write: _Write) -> AppendResult:
         files=[file.path for file in write.files],
         bytes=sum(file.size for file in write.files),
         dead_letters=len(write.letters),
+    )
+
+
+def _counts(write: _Write, removed: int) -> SyncRunStatistics:
+    rows = sum(file.row_count for file in write.files)
+    return SyncRunStatistics(
+        records_processed=rows + len(write.letters),
+        records_inserted=rows,
+        records_deleted=removed,
+        bytes_processed=sum(file.size for file in write.files),
     )
 
 

@@ -151,9 +151,11 @@ def partition_held(registry: Registry, table: Table, spec_id: int, key: str) -> 
 def retire_partition(
     connection: sa.Connection, registry: Registry, table: Table, spec_id: int, key: str, now: datetime
 ) -> int:
-    """Take all that one partition has out of the table, in the caller's transaction, which holds the table's lock."""
+    """Take all that one partition has out of the table, in the caller's transaction, which holds the table's lock; how many
+    rows left."""
     old = files.in_partition(connection, table.table_id, spec_id, key)
-    return retire(connection, registry, table, old, "partition replaced", now)
+    retire(connection, registry, table, old, "partition replaced", now)
+    return sum(file.row_count for file in old if file.content == 0)
 
 
 def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any]]) -> int:

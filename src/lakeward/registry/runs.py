@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,6 +22,8 @@ log = structlog.get_logger()
 
 PAGE = 100
 RECOVERED_AT_ONCE = 200  # runs that one transaction gives up
+
+Values = Mapping[str, Any]  # columns of a row
 
 
 def start(
@@ -45,21 +47,68 @@ def start(
     Raises:
         InvalidName, InvalidInput.
     """
+    values = described(
+        schema_name,
+        sync_mode,
+        config_hash=config_hash,
+        source_info=source_info,
+        destination_info=destination_info,
+        instance_id=instance_id,
+        node_id=node_id,
+    )
+    with joined(registry.database, connection) as joint:
+        now = dialect.now(joint)
+        alive = {"heartbeat_at": now} if heartbeats else {}
+        begun = {"status": SyncStatus.RUNNING.value, "started_at": now, "last_seen_at": now}
+        return runs.insert(joint, {**values, **alive, **begun})
+
+
+def described(
+    schema_name: str,
+    sync_mode: SyncMode,
+    *,
+    config_hash: str | None = None,
+    source_info: Any = None,
+    destination_info: Any = None,
+    instance_id: str | None = None,
+    node_id: str | None = None,
+) -> Values:
+    """What a run's row says of what it is, without secrets. Raises InvalidName, InvalidInput."""
     check_names(schema_name)
-    values = {
+    return {
         "schema_name": schema_name,
         "sync_mode": enum_value(SyncMode, sync_mode, "sync_mode"),
-        "status": SyncStatus.RUNNING.value,
         "config_hash": redaction.storable(config_hash),
         "source_info": info(source_info, "source_info"),
         "destination_info": info(destination_info, "destination_info"),
         "instance_id": redaction.storable(instance_id),
         "node_id": redaction.storable(node_id),
     }
-    with joined(registry.database, connection) as joint:
-        now = dialect.now(joint)
-        alive = {"heartbeat_at": now} if heartbeats else {}
-        return runs.insert(joint, {**values, **alive, "started_at": now, "last_seen_at": now})
+
+
+def insert_whole(
+    connection: sa.Connection,
+    values: Values,
+    status: SyncStatus,
+    seconds: float,
+    counts: SyncRunStatistics,
+    now: datetime,
+    error_message: str | None = None,
+) -> int:
+    """Insert a run that has ended now and took so long, in the caller's transaction; its id. `values`: see `described`."""
+    return runs.insert_whole(
+        connection,
+        {
+            **values,
+            **msgspec.structs.asdict(counts),
+            "status": status.value,
+            "started_at": now - timedelta(seconds=seconds),
+            "completed_at": now,
+            "duration_ms": int(seconds * 1_000),
+            "last_seen_at": now,
+            "error_message": redaction.storable(error_message),
+        },
+    )
 
 
 def enum_value(kind: type[Any], value: Any, what: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.operations import SyncMode, SyncRun, SyncStatus
+from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns
 from lakeward.store.schema import dead_letter_queue, error_log, sync_runs
 
@@ -14,6 +15,7 @@ _c = sync_runs.c
 _COLUMNS = columns(sync_runs, SyncRun)
 _RUNNING = _c.status == sa.literal_column("'running'")
 MAX_ID = (1 << 63) - 1
+_INSERT_WHOLE = Prepared(sync_runs.insert().returning(_c.id))
 
 
 def _record(row: Mapping[Any, Any]) -> SyncRun:
@@ -22,6 +24,13 @@ def _record(row: Mapping[Any, Any]) -> SyncRun:
 
 def insert(connection: sa.Connection, values: Mapping[str, Any]) -> SyncRun:
     return _record(connection.execute(sync_runs.insert().values(values).returning(*_COLUMNS)).mappings().one())
+
+
+def insert_whole(connection: sa.Connection, values: Mapping[str, Any]) -> int:
+    """Insert a run that has ended; its id. Prepared: it is part of small appends. Give the same columns each time."""
+    row = _INSERT_WHOLE.one(connection, values)
+    assert row is not None
+    return int(row["id"])
 
 
 def load(connection: sa.Connection, run_id: int, *, lock: bool = False) -> SyncRun | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakeward import Lake, StorageManager
@@ -215,13 +216,78 @@ def test_lines_of_json_say_their_file_and_line(lake: Lake, tmp_path: Path, forma
     assert f"{one}, line 2" in str(found[0].error_message)
 
 
-def test_a_line_that_is_no_object_refuses_the_file(lake: Lake, tmp_path: Path) -> None:
+def test_lines_that_are_no_objects_are_kept_as_they_stand(lake: Lake, tmp_path: Path) -> None:
+    table(lake)
+    (tmp_path / "a.jsonl").write_bytes(b'{"id": 1}\n{"id": \r\n[2]\n\xff\xfe\n{"id": 3}')
+    result = lake.append(NAME, tmp_path / "a.jsonl")
+    assert (result.rows, result.dead_letters) == (2, 3)
+    found = letters(lake)
+    assert [x.record_data for x in found] == ['{"id": ', "[2]", b"\xff\xfe"]
+    assert [(x.envelope["reason"], x.envelope["line"]) for x in found] == [("unreadable", n) for n in (2, 3, 4)]
+    assert ids(lake) == [1, 3]
+
+
+def test_a_line_that_is_no_object_is_not_kept_where_columns_are_hidden(lake: Lake, tmp_path: Path) -> None:
+    table(lake, {"lakeward.redact-columns": "name"})
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n{"id": 2, "name": "hunter2"\n["hunter2"]\n')
+    assert lake.append(NAME, tmp_path / "a.jsonl").dead_letters == 2
+    assert [x.record_data for x in letters(lake)] == ["***"] * 2
+    assert "hunter2" not in repr(letters(lake))
+
+
+def test_a_file_that_is_cut_off_in_a_line_is_refused(lake: Lake, tmp_path: Path) -> None:
     table(lake)
     (tmp_path / "torn.jsonl").write_text('{"id": "x"}\n{"id": 2')
     with pytest.raises(FileRefused) as refused:
         lake.append(NAME, tmp_path / "torn.jsonl")
     assert refused.value.reason == "unreadable"
     assert letters(lake) == []
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_rows_of_parquet_files_with_nulls_in_required_columns_say_their_file_and_row(
+    lake: Lake, tmp_path: Path, format: str
+) -> None:
+    table(lake, schema=SCHEMA | {"tags": "list<string not null>"}, format=format)
+    tags = [["a"], ["b", None], None, [], ["c"], ["d"]]
+    names = pa.array(["u", "v", "w", "x", "y", "z"])
+    data = pa.table({"id": pa.array([1, 2, None, 4, None, 6]), "name": names, "tags": tags})
+    pq.write_table(data, tmp_path / "bad.parquet", row_group_size=2)
+    pq.write_table(pa.table({"id": [10, 11]}), tmp_path / "good.parquet")
+    result = lake.append(NAME, [tmp_path / "bad.parquet", tmp_path / "good.parquet"])
+    assert (result.rows, result.dead_letters) == (5, 3)
+    assert ids(lake) == [1, 4, 6, 10, 11]
+    found = letters(lake)
+    assert [x.envelope["row"] for x in found] == [2, 3, 5]
+    assert [x.record_data for x in found] == [
+        {"id": 2, "name": "v", "tags": ["b", None]},
+        {"id": None, "name": "w", "tags": None},
+        {"id": None, "name": "y", "tags": ["c"]},
+    ]
+    assert {(x.envelope["reason"], x.envelope["file"]) for x in found} == {
+        ("null_in_required", str(tmp_path / "bad.parquet"))
+    }
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_a_parquet_file_of_the_tables_own_form_is_rewritten_for_its_bad_rows(lake: Lake, tmp_path: Path) -> None:
+    table(lake, schema={"id": "long"})
+    lake.append(NAME, [{"id": 1}, {"id": None}])
+    own = lake.files(NAME)[0].file_path.removeprefix("file://")
+    make_table(lake, "sales.strict", schema={"id": "long not null"}, properties=POLICY)
+    assert lake.append("sales.strict", own).dead_letters == 1
+    assert lake.scan("sales.strict").read_all()["id"].to_pylist() == [1]
+    with pytest.raises(FileRefused, match="more than 1 rows"):
+        lake.set_properties("sales.strict", {"lakeward.invalid-rows.max": "1"})
+        lake.append("sales.strict", [own, own])
+
+
+def test_parquet_files_whose_columns_do_not_fit_are_refused(lake: Lake, tmp_path: Path) -> None:
+    table(lake)
+    pq.write_table(pa.table({"id": ["text"]}), tmp_path / "a.parquet")
+    with pytest.raises(FileRefused) as refused:
+        lake.append(NAME, tmp_path / "a.parquet")
+    assert refused.value.reason == "wrong_type" and letters(lake) == []
 
 
 @pytest.mark.parametrize("format", ["parquet", "json"])
@@ -344,6 +410,19 @@ def test_a_rolling_writer_rotates_when_it_holds_as_many_bad_rows_as_a_write_may_
         with pytest.raises(FileRefused, match="more than 2 rows"):
             writer.write([{"id": None}] * 3)
     assert len(letters(lake)) == 5
+
+
+def test_no_file_of_a_rolling_writer_has_more_bad_rows_than_a_write_may_have(lake: Lake) -> None:
+    table(lake, {"lakeward.invalid-rows.max": "3"})
+    with lake.writer(NAME) as writer:
+        writer.write([{"id": 1}, {"id": None}, {"id": "x"}])
+        lake.rename_column(NAME, "name", "title")  # rows are of the file that they were checked for
+        writer.write([{"id": 2, "name": "n"}, {"id": None}, {"id": "y"}])
+        assert [commit.dead_letters for commit in writer.commits] == [2]
+        writer.write({"id": None})
+        assert [commit.dead_letters for commit in writer.commits] == [2, 3]
+    assert ids(lake) == [1, 2]
+    assert lake.scan(NAME).read_all().sort_by("id")["title"].to_pylist() == [None, "n"]
 
 
 def test_a_rolling_writer_whose_block_fails_leaves_no_letter(lake: Lake) -> None:

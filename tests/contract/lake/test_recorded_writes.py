@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
 
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.components.compactor import Compactor
-from lakeward.errors import FileRefused, StatusConflict, StorageError, SyncRunNotFound, TopicNotFound
+from lakeward.errors import (
+    FileRefused,
+    RegistryUnavailable,
+    StatusConflict,
+    StorageError,
+    SyncRunNotFound,
+    TopicNotFound,
+)
 from lakeward.lake.storage_manager import StorageManager
 from lakeward.model.operations import (
     ErrorType,
@@ -22,11 +35,11 @@ from lakeward.model.operations import (
     SyncStatus,
 )
 from lakeward.pipeline import compaction
-from lakeward.registry import error_log, runs
+from lakeward.registry import dead_letters, error_log, registration, runs
 from tests.support.lakes import ROWS, make_table, open_lake
-from tests.support.registries import rows_of
 
 NAME = "sales.orders"
+COMPACTOR = {"component": "compactor"}
 
 
 @pytest.fixture
@@ -45,13 +58,35 @@ def files(tmp_path: Path) -> list[Path]:
     return made
 
 
-def only_run(lake: Lake) -> SyncRun:
-    (run,) = runs.list_runs(lake.registry)
+def only_run(lake: Lake, source: dict[str, Any] | None = None) -> SyncRun:
+    """The only one, or the only one of this source."""
+    (run,) = [run for run in runs.list_runs(lake.registry) if source in (None, run.source_info)]
     return run
 
 
 def counted(rows: int, size: int) -> SyncRunStatistics:
     return SyncRunStatistics(records_processed=rows, records_inserted=rows, bytes_processed=size)
+
+
+@contextmanager
+def statements(lake: Lake) -> Iterator[list[str]]:
+    """What the registry is told in a block, commits too."""
+    seen: list[str] = []
+    engine = lake.registry.database.engine
+
+    def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
+        seen.append(statement)
+
+    def committed(_: Any) -> None:
+        seen.append("COMMIT")
+
+    sa.event.listen(engine, "before_cursor_execute", executed)
+    sa.event.listen(engine, "commit", committed)
+    try:
+        yield seen
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", executed)
+        sa.event.remove(engine, "commit", committed)
 
 
 def test_an_append_of_files_is_a_run_with_what_came_and_where_it_went(lake: Lake, files: list[Path]) -> None:
@@ -71,11 +106,94 @@ def test_a_replayed_batch_is_a_run_that_inserted_nothing(lake: Lake, files: list
     assert newest.status == SyncStatus.COMPLETED
 
 
-def test_rows_and_arrow_data_are_no_runs(lake: Lake) -> None:
-    lake.append(NAME, ROWS)
-    lake.append(NAME, pa.Table.from_pylist(ROWS))
-    lake.append(NAME, iter(ROWS))
-    assert rows_of(lake.registry, "sync_runs") == []
+@pytest.mark.parametrize(("made", "kind"), [(list, "rows"), (pa.Table.from_pylist, "arrow"), (iter, "rows")])
+def test_an_append_of_rows_is_a_run_too(lake: Lake, made: Callable[[Any], Any], kind: str) -> None:
+    result = lake.append(NAME, made(ROWS))
+    run = only_run(lake)
+    assert (run.status, run.sync_mode, run.schema_name) == (SyncStatus.COMPLETED, SyncMode.BATCH, "sales")
+    assert run.statistics == counted(6, result.bytes)
+    assert (run.source_info, run.destination_info) == ({"kind": kind}, {"table": NAME})
+    assert run.instance_id == lake.registry.owner
+
+
+def test_the_run_of_an_append_of_rows_is_written_by_the_transaction_that_registers_them(lake: Lake) -> None:
+    with statements(lake) as seen:
+        lake.append(NAME, ROWS)
+    commits = " ".join("|" if text == "COMMIT" else text.split("(")[0] for text in seen).split("|")
+    (registering,) = [each for each in commits if "INSERT INTO table_files" in each]
+    assert registering.count("INSERT INTO sync_runs") == 1
+    assert sum("sync_runs" in text for text in seen) == 1, "and by one statement"
+    run, file = only_run(lake), lake.files(NAME)[0]
+    assert run.completed_at is not None and run.duration_ms is not None
+    assert run.started_at < run.completed_at == run.last_seen_at == file.registered_at
+
+
+def test_appends_of_rows_that_share_a_transaction_have_a_run_each(lake: Lake) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda i: lake.append(NAME, [{"id": i, "name": "n"}] * (i + 1)), range(24)))
+    found = {run.bytes_processed: run for run in runs.list_runs(lake.registry)}
+    assert len(runs.list_runs(lake.registry)) == 24
+    assert sorted(run.records_inserted for run in runs.list_runs(lake.registry)) == list(range(1, 25))
+    assert all(result.bytes in found for result in results)
+
+
+def test_an_append_of_rows_that_changes_nothing_is_a_run_of_no_rows(lake: Lake) -> None:
+    lake.append(NAME, ROWS, batch=("s", "1"))
+    assert lake.append(NAME, ROWS, batch=("s", "1")).replayed
+    assert lake.append(NAME, iter(ROWS), batch=("s", "1")).replayed
+    lake.append(NAME, [])
+    *others, first = runs.list_runs(lake.registry)
+    assert [run.statistics for run in others] == [SyncRunStatistics()] * 3
+    assert {run.status for run in others} == {SyncStatus.COMPLETED}
+    assert first.records_inserted == 6
+
+
+def test_a_failed_append_of_rows_leaves_one_failed_run_and_its_error(lake: Lake) -> None:
+    with pytest.raises(FileRefused, match="id") as caught:
+        lake.append(NAME, [*ROWS, {"id": "text"}])
+    run = only_run(lake)
+    (error,) = error_log.list_errors(lake.registry)
+    assert (run.status, run.statistics, run.source_info) == (SyncStatus.FAILED, SyncRunStatistics(), {"kind": "rows"})
+    assert run.error_message == error.error_message == str(caught.value)
+    assert (error.sync_run_id, error.schema_name, error.table_name) == (run.id, "sales", "orders")
+    assert (error.error_code, error.operation_type, error.max_retries) == ("file_refused", OperationType.INSERT, 0)
+    assert "write_arrow" in (error.stack_trace or "")
+    assert lake.table(NAME).row_count == 0
+
+
+def test_an_interrupted_append_of_rows_is_a_cancelled_run_and_no_error(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registration, "register", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lake.append(NAME, ROWS)
+    assert only_run(lake).status == SyncStatus.CANCELLED
+    assert error_log.list_errors(lake.registry) == []
+
+
+def test_where_a_failed_append_of_rows_cannot_be_written_down_its_own_error_goes_on_and_the_log_has_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise RegistryUnavailable("no answer")
+
+    monkeypatch.setattr(error_log, "log", gone)
+    with capture_logs() as logs, pytest.raises(FileRefused, match="id"):
+        lake.append(NAME, [{"id": "text"}])
+    assert [(each["event"], each["code"]) for each in logs] == [("error_not_recorded", "registry_unavailable")]
+    assert runs.list_runs(lake.registry) == [], "the run and its error are one transaction"
+
+
+def test_dead_letters_of_an_append_of_rows_name_its_run(lake: Lake) -> None:
+    lake.set_properties(NAME, {"lakeward.invalid-rows": "dead-letter"})
+    result = lake.append(NAME, [*ROWS, {"id": "text"}])
+    run = only_run(lake)
+    (letter,) = dead_letters.list_dead_letters(lake.registry)
+    assert letter.sync_run_id == run.id
+    assert run.statistics == SyncRunStatistics(records_processed=7, records_inserted=6, bytes_processed=result.bytes)
 
 
 def test_a_failed_append_leaves_a_failed_run_and_an_error_with_its_trace(
@@ -109,7 +227,8 @@ def test_any_write_may_join_a_run_whose_counts_grow_with_the_rows(lake: Lake, fi
     sizes += [commit.bytes for commit in writer.commits]
     found = only_run(lake)
     assert found.status == SyncStatus.RUNNING, "it is the caller's to end"
-    assert found.statistics == counted(6 + 6 + 6 + 1 + 6, sum(sizes))
+    assert found.records_deleted == 7, "rows of the replaced partition"
+    assert msgspec.structs.replace(found.statistics, records_deleted=0) == counted(6 + 6 + 6 + 1 + 6, sum(sizes))
     assert found.last_seen_at > run.last_seen_at
     ended = runs.complete(lake.registry, run.id)
     assert ended.statistics == found.statistics
@@ -124,7 +243,11 @@ def test_a_partition_replaced_by_files_and_files_that_are_registered_are_runs(la
     storage = StorageManager(lake)
     storage.insert_partition("sales", "orders", {"name": "n0"}, files[0])
     storage.insert_partition("sales", "orders", {"name": "n0"}, [{"id": 1, "name": "n0"}])
-    assert only_run(lake).statistics.records_inserted == 3
+    storage.insert_partition("sales", "orders", {"name": "n0"}, [])
+    found = [run.statistics for run in runs.list_runs(lake.registry)[::-1]]
+    assert [each.records_inserted for each in found] == [3, 1, 0]
+    assert [each.records_deleted for each in found] == [0, 3, 1], "what the rows replaced"
+    assert [each.records_processed for each in found] == [3, 1, 0]
 
 
 def test_a_writer_is_one_run_for_its_life(lake: Lake) -> None:
@@ -172,8 +295,8 @@ def test_a_compaction_is_a_run_where_it_has_a_job(lake: Lake) -> None:
     working.run_once()
     working.on_refresh()
     working.run_once()
-    run = only_run(lake)
-    assert (run.status, run.schema_name, run.source_info) == (SyncStatus.COMPLETED, "sales", {"component": "compactor"})
+    run = only_run(lake, COMPACTOR)
+    assert (run.status, run.schema_name) == (SyncStatus.COMPLETED, "sales")
     assert run.destination_info == {"table": "sales.landing"}
     assert run.statistics == SyncRunStatistics(records_processed=18, bytes_processed=size)
 
@@ -192,7 +315,7 @@ def test_a_compaction_that_fails_leaves_a_failed_run_and_its_errors(
     working = Compactor(lake.registry)
     working.on_refresh()
     working.run_once()
-    run = only_run(lake)
+    run = only_run(lake, COMPACTOR)
     (error,) = error_log.list_errors(lake.registry)
     assert (run.status, run.records_processed) == (SyncStatus.FAILED, 0)
     assert (error.sync_run_id, error.error_code, error.error_type) == (run.id, "storage_error", ErrorType.RESOURCE)

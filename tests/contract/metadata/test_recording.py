@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lakeward.model.operations import (
     SyncRunStatistics,
     SyncStatus,
 )
-from lakeward.registry import Registry, error_log, recording, runs
+from lakeward.registry import Registry, error_log, intents, pulse, recording, runs
 from lakeward.registry.recording import Recorder, recorded
 from lakeward.store import dialect
 from tests.support import registries
@@ -187,6 +188,49 @@ def test_all_runs_of_a_handle_share_one_thread_which_ends_with_it(made_url: str,
             run.end()
         assert {run.status for run in runs.list_runs(registry)} == {SyncStatus.COMPLETED}
     until(lambda: not thread.is_alive())
+
+
+def test_the_threads_of_a_handle_that_is_forgotten_without_being_closed_end(
+    made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "IDLE_SECONDS", 0.05)
+    before = set(threading.enumerate())
+    registry = registries.open_at(made_url, tmp_path, lease_seconds=0.3)
+    intents.open_intent(registry, registries.make_table(registry))
+    with recorded(registry, "shop", SyncMode.BATCH, heartbeat_seconds=0.05):
+        started = {each.name: each for each in set(threading.enumerate()) - before}
+        assert {"lakeward-runs", "lakeward-leases"} <= started.keys()
+    gone = weakref.ref(registry)
+    del registry
+    until(lambda: gc.collect() >= 0 and gone() is None)
+    until(lambda: not any(started[name].is_alive() for name in ("lakeward-runs", "lakeward-leases")))
+
+
+def test_a_run_after_a_pause_has_heartbeats_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "IDLE_SECONDS", 0.01)
+    with recorded(registry, "shop", SyncMode.BATCH, heartbeat_seconds=0.01):
+        pass
+    until(lambda: pulse.pulse_of(registry)._thread is None)
+    with recorded(registry, "shop", SyncMode.STREAM, heartbeat_seconds=0.01) as run:
+        begun = runs.get(registry, run.run_id).heartbeat_at
+        until(lambda: runs.get(registry, run.run_id).heartbeat_at != begun)
+
+
+def test_work_goes_on_where_no_thread_can_send_its_heartbeats(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(threading.Thread, "start", refused)
+        run = Recorder(registry, "shop", SyncMode.STREAM, heartbeat_seconds=0.01)
+    assert [each["event"] for each in logs] == ["sync_run_without_heartbeats"]
+    begun = runs.get(registry, run.run_id).heartbeat_at
+    with recorded(registry, "shop", SyncMode.BATCH):  # starts the thread
+        until(lambda: runs.get(registry, run.run_id).heartbeat_at != begun)
+    run.end()
+    assert {each.status for each in runs.list_runs(registry)} == {SyncStatus.COMPLETED}
 
 
 def test_a_name_that_is_too_long_is_cut_and_stops_no_work(registry: Registry) -> None:

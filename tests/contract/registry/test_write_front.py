@@ -277,19 +277,19 @@ def test_a_table_that_is_dropped_before_the_group_s_turn_registers_nothing(regis
     assert rows_of(registry, "table_files") == []
 
 
-def test_work_that_holds_a_lease_or_calls_back_goes_alone(registry: Registry) -> None:
+def test_work_that_holds_a_lease_or_removes_rows_goes_alone(registry: Registry) -> None:
     table = make_table(registry)
     made = declared(registry, table, 3)
-    threads = []
+    threads: list[int] = []
     with leases.held(registry, "l", seconds=60) as lease, ThreadPoolExecutor(3) as pool:
         with held(registry, table):
-            also = pool.submit(
-                registering(registry, table, *made[0], also=lambda *_: threads.append(threading.get_ident()))
+            removing = pool.submit(
+                registering(registry, table, *made[0], removing=lambda *_: threads.append(threading.get_ident()) or 0)
             )
             leased = pool.submit(registering(registry, table, *made[1], lease=lease))
             plain = pool.submit(registering(registry, table, *made[2]))
             wait_for(registry, 1)
-        assert sum(len(future.result().files) for future in (also, leased, plain)) == 3
+        assert sum(len(future.result().files) for future in (removing, leased, plain)) == 3
     assert len(threads) == 1
     assert registry.front.status().groups == 0
     assert_exact(registry, table)

@@ -1,0 +1,141 @@
+"""The run that a commit counts for, in its own transaction: one under way, whose counts grow, or one that is written whole.
+
+A run that is begun and ended takes two transactions more than its work. Work of some milliseconds has no use for that: nobody
+would see it under way. Its run is one row, completed when it is written, with the work; only one that fails is written after it.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+import structlog
+
+from lakeward.model.names import MAX_NAME_LENGTH
+from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics, SyncStatus
+from lakeward.registry import runs
+from lakeward.registry.error_types import error_code
+from lakeward.registry.handle import Registry
+from lakeward.registry.recording import insert_failure, message_of, not_recorded
+from lakeward.store import dialect
+
+log = structlog.get_logger()
+
+
+class Counting(Protocol):
+    @property
+    def is_shared(self) -> bool:
+        """Whether other commits may hold the run's row."""
+
+    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
+        """Count what the caller's transaction does; the run's id."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A run under way."""
+
+    run_id: int
+
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
+        runs.add_in(connection, self.run_id, counts, now)
+        return self.run_id
+
+
+class AtOnce:
+    """A run that is written whole, by the commit that counts for it. It begins when this is made."""
+
+    is_shared = False
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema_name: str,
+        mode: SyncMode,
+        *,
+        table_name: str | None = None,
+        operation: OperationType | None = None,
+        source_info: Any = None,
+        destination_info: Any = None,
+    ) -> None:
+        """As Recorder. Raises InvalidName, InvalidInput."""
+        self._registry = registry
+        self._schema_name, self._table_name, self._operation = schema_name[:MAX_NAME_LENGTH], table_name, operation
+        self._began = time.perf_counter()
+        self._values = runs.described(
+            self._schema_name,
+            mode,
+            source_info=source_info,
+            destination_info=destination_info,
+            instance_id=registry.owner,
+            node_id=socket.gethostname(),
+        )
+        self.is_counted = False  # by a transaction, which may have been rolled back since
+
+    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
+        self.is_counted = True
+        return self._insert(connection, SyncStatus.COMPLETED, counts, now)
+
+    def did_nothing(self) -> None:
+        """Write a completed run of no rows, by itself: there was no commit that could. What goes wrong is logged."""
+        try:
+            with self._registry.database.transaction(durable=False) as connection:
+                self._insert(connection, SyncStatus.COMPLETED, SyncRunStatistics(), dialect.now(connection))
+        except Exception as problem:
+            log.warning("sync_run_end_not_recorded", status="completed", error=str(problem), code=error_code(problem))
+
+    def failed(self, error: BaseException) -> None:
+        """Write a failed run and its error, or after an interrupt a cancelled one. What goes wrong is logged."""
+        is_error = isinstance(error, Exception)
+        status = SyncStatus.FAILED if is_error else SyncStatus.CANCELLED
+        try:
+            with self._registry.database.transaction() as connection:
+                now = dialect.now(connection)
+                run_id = self._insert(connection, status, SyncRunStatistics(), now, message_of(error))
+                if is_error:
+                    insert_failure(
+                        self._registry,
+                        error,
+                        self._schema_name,
+                        self._table_name,
+                        sync_run_id=run_id,
+                        operation=self._operation,
+                        connection=connection,
+                    )
+        except Exception as problem:
+            not_recorded(error, problem)
+
+    def _insert(
+        self,
+        connection: sa.Connection,
+        status: SyncStatus,
+        counts: SyncRunStatistics,
+        now: datetime,
+        message: str | None = None,
+    ) -> int:
+        took = time.perf_counter() - self._began
+        return runs.insert_whole(connection, self._values, status, took, counts, now, message)
+
+
+@contextmanager
+def at_once(registry: Registry, schema_name: str, mode: SyncMode, **options: Any) -> Iterator[AtOnce]:
+    """A run for a block that counts for it; if the block raises it is a failed one, and the exception goes on.
+
+    `options` and what it raises before the block: as AtOnce.
+    """
+    run = AtOnce(registry, schema_name, mode, **options)
+    try:
+        yield run
+    except BaseException as error:
+        run.failed(error)
+        raise
