@@ -25,6 +25,7 @@ from lakeward.model.files import AppendResult, Batch, Intent
 from lakeward.model.operations import (
     DeadLetterFilter,
     DeadLetterStatus,
+    ErrorFilter,
     ErrorStatus,
     ErrorType,
     MarkerType,
@@ -162,6 +163,11 @@ CALLS: dict[str, list[Call]] = {
     "error_log.end": [lambda m, c: m.end(c, [20], ErrorStatus.RESOLVED, NOW, None)],
     "error_log.insert": [lambda m, c: m.insert(c, _new_error)],
     "error_log.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
+    "error_log.open_ids": [
+        lambda m, c: m.open_ids(c, ErrorFilter(), 0, 10),
+        lambda m, c: m.open_ids(c, ErrorFilter(schema_name="s1", table_name="t1", before=LATER), 5, 10),
+        lambda m, c: m.open_ids(c, ErrorFilter(error_type=ErrorType.TIMEOUT, error_code="x", sync_run_id=5), 5, 10),
+    ],
     "error_log.page": [
         lambda m, c: m.page(c, limit=10),
         lambda m, c: m.page(c, schema_name="s1", table_name="t1", since=NOW, limit=10),

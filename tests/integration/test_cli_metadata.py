@@ -74,6 +74,21 @@ def test_errors_are_listed_shown_resolved_and_ignored(shell: Shell, metadata: Me
     assert "timeout" in shell.run("errors", "trends")
 
 
+def test_many_errors_are_resolved_or_ignored_by_what_they_have_in_common(
+    shell: Shell, metadata: MetadataManager
+) -> None:
+    for table in ("a", "a", "b", "b"):
+        metadata.log_error("bulk", ErrorType.TIMEOUT, "late", table, error_code="T1")
+    ids = [str(each["id"]) for each in shell.json("errors", "list", "--schema", "bulk", "--table", "b")["errors"]]
+    assert shell.json("errors", "ignore", *ids, "--note", "known") == {"ignored": 2}
+    assert shell.json("errors", "resolve", "--schema", "bulk", "--before", "1h") == {"resolved": 0}
+    assert shell.json("errors", "resolve", "--table", "a", "--code", "T1", "--note", "fixed") == {"resolved": 2}
+    assert shell.json("errors", "list", "--schema", "bulk", "--status", "open")["errors"] == []
+    for words in ([], ["1", "--all"], ["--type", "odd"], ["--before", "soon"]):
+        assert shell.json("errors", "resolve", *words, exit_code=1)["error"]["code"] == "invalid_input"
+    assert shell.json("errors", "resolve", "--all")["resolved"] == 1
+
+
 def test_dead_letters_are_shown_whole_and_acted_on(shell: Shell, metadata: MetadataManager) -> None:
     found = shell.json("dlq", "list", "--table", "orders", "--limit", "2")
     assert (len(found["dead_letters"]), found["total"]) == (2, 3)

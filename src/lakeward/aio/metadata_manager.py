@@ -76,6 +76,8 @@ class MetadataManager:
     record_retry = _awaited(Manager.record_retry)
     resolve_error = _awaited(Manager.resolve_error)
     ignore_error = _awaited(Manager.ignore_error)
+    resolve_errors = _awaited(Manager.resolve_errors)
+    ignore_errors = _awaited(Manager.ignore_errors)
     get_error = _awaited(Manager.get_error)
     list_errors = _awaited(Manager.list_errors)
     get_error_trends = _awaited(Manager.get_error_trends)

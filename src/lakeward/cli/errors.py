@@ -24,9 +24,16 @@ from lakeward.cli.tables import LimitOption
 from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from lakeward.metadata import DeadLetterFilter, MetadataManager
+    from lakeward.metadata import DeadLetterFilter, ErrorFilter, ErrorRecord, MetadataManager
 
 ErrorArgument = Annotated[int, typer.Argument(metavar="ERROR", show_default=False)]
+ErrorsArgument = Annotated[list[int] | None, typer.Argument(metavar="[ERROR]...", show_default=False)]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Such as validation.", show_default=False)]
+CodeOption = Annotated[str | None, typer.Option("--code", help="Such as file_refused.", show_default=False)]
+BeforeOption = Annotated[
+    str | None,
+    typer.Option("--before", help="Occurred before a time, or so long ago: 90m, 12h, 7d.", show_default=False),
+]
 LetterArgument = Annotated[int, typer.Argument(metavar="ID", show_default=False)]
 LettersArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", show_default=False)]
 StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this state.", show_default=False)]
@@ -42,8 +49,8 @@ def add_to(app: typer.Typer) -> None:
     of_errors: dict[str, Callable[..., None]] = {
         "list": list_errors,
         "show": show_error,
-        "resolve": resolve_error,
-        "ignore": ignore_error,
+        "resolve": resolve_errors,
+        "ignore": ignore_errors,
         "trends": trends,
     }
     of_letters: dict[str, Callable[..., None]] = {
@@ -67,7 +74,7 @@ def list_errors(
     context: Context,
     schema: SchemaOption = None,
     table: TableOption = None,
-    kind: Annotated[str | None, typer.Option("--type", help="Such as validation.", show_default=False)] = None,
+    kind: TypeOption = None,
     status: StatusOption = None,
     run: RunOption = None,
     since: SinceOption = None,
@@ -90,16 +97,87 @@ def _show(context: Context, record: Any) -> None:
     show_record(shown if context.json else people(shown), json=context.json)
 
 
-def resolve_error(context: Context, error: ErrorArgument, note: NoteOption = None) -> None:
-    """Say that an error is dealt with."""
+def resolve_errors(
+    context: Context,
+    errors: ErrorsArgument = None,
+    schema: SchemaOption = None,
+    table: TableOption = None,
+    run: RunOption = None,
+    kind: TypeOption = None,
+    code: CodeOption = None,
+    before: BeforeOption = None,
+    every: AllOption = False,
+    note: NoteOption = None,
+) -> None:
+    """Say that errors are dealt with: these, or all open ones of a source, table, run, type, code, or from before a time."""
+    chosen = _open_errors(errors, every, schema, table, run, kind, code, before)
     with manager(context) as metadata:
-        _show(context, metadata.resolve_error(error, note))
+        _end(context, "resolved", errors, chosen, metadata.resolve_error, metadata.resolve_errors, note)
 
 
-def ignore_error(context: Context, error: ErrorArgument, note: NoteOption = None) -> None:
-    """Say that an error needs nothing."""
+def ignore_errors(
+    context: Context,
+    errors: ErrorsArgument = None,
+    schema: SchemaOption = None,
+    table: TableOption = None,
+    run: RunOption = None,
+    kind: TypeOption = None,
+    code: CodeOption = None,
+    before: BeforeOption = None,
+    every: AllOption = False,
+    note: NoteOption = None,
+) -> None:
+    """Say that errors need nothing: these, or all open ones of a source, table, run, type, code, or from before a time."""
+    chosen = _open_errors(errors, every, schema, table, run, kind, code, before)
     with manager(context) as metadata:
-        _show(context, metadata.ignore_error(error, note))
+        _end(context, "ignored", errors, chosen, metadata.ignore_error, metadata.ignore_errors, note)
+
+
+def _open_errors(
+    errors: list[int] | None,
+    every: bool,
+    schema: str | None,
+    table: str | None,
+    run: int | None,
+    kind: str | None,
+    code: str | None,
+    before: str | None,
+) -> ErrorFilter | None:
+    """None where ids are given. Raises InvalidInput: it is not said which."""
+    from lakeward.registry import error_log
+
+    chosen = error_log.chosen_by(
+        schema_name=schema,
+        table_name=table,
+        sync_run_id=run,
+        error_type=kind,
+        error_code=code,
+        before=moment(before),
+    )
+    if bool(errors) + (every or chosen != error_log.chosen_by()) != 1:
+        raise InvalidInput(
+            "say which errors: their ids, or --schema, --table, --run, --type, --code, --before, or --all for all open ones"
+        )
+    return None if errors else chosen
+
+
+def _end(
+    context: Context,
+    what: str,
+    errors: list[int] | None,
+    chosen: ErrorFilter | None,
+    one: Callable[[int, str | None], ErrorRecord],
+    many: Callable[[ErrorFilter, str | None], int],
+    note: str | None,
+) -> None:
+    if chosen is not None:
+        show_record({what: many(chosen, note)}, json=context.json)
+        return
+    ended = [one(each, note) for each in errors or ()]
+    if len(ended) == 1:
+        _show(context, ended[0])
+    else:
+        show_record({what: len(ended)}, json=context.json)
 
 
 def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:

@@ -16,6 +16,7 @@ from lakeward.model.operations import (
     DeadLetter,
     DeadLetterFilter,
     Document,
+    ErrorFilter,
     ErrorRecord,
     ErrorStatus,
     ErrorTrend,
@@ -446,6 +447,14 @@ class MetadataManager:
     def ignore_error(self, error_id: int, resolution: str | None = None) -> ErrorRecord:
         """Raises ErrorRecordNotFound; StatusConflict: it is not open."""
         return error_log.ignore(self.registry, error_id, resolution)
+
+    def resolve_errors(self, chosen: ErrorFilter, resolution: str | None = None) -> int:
+        """Resolve all open ones that are chosen; how many."""
+        return error_log.end_all(self.registry, ErrorStatus.RESOLVED, chosen, resolution)
+
+    def ignore_errors(self, chosen: ErrorFilter, resolution: str | None = None) -> int:
+        """Ignore all open ones that are chosen; how many."""
+        return error_log.end_all(self.registry, ErrorStatus.IGNORED, chosen, resolution)
 
     def get_error(self, error_id: int) -> ErrorRecord:
         """Raises ErrorRecordNotFound."""

@@ -149,6 +149,17 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     resolution: str | None  # what was done
 
 
+class ErrorFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which errors; what is none does not narrow."""
+
+    schema_name: str | None = None
+    table_name: str | None = None
+    sync_run_id: int | None = None
+    error_type: ErrorType | None = None
+    error_code: str | None = None
+    before: datetime | None = None  # occurred earlier
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """One row of dead_letter_queue: a record that could not be applied, whole."""
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict
 from lakeward.model import exact
-from lakeward.model.operations import ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
+from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
 from lakeward.registry import dead_letters, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
@@ -20,6 +20,7 @@ from lakeward.store import dialect, error_log
 PAGE = 100
 CLAIM_SECONDS = 300.0  # how long what errors_due hands out is kept from others
 MAX_RETRIES = 1_000_000
+BULK = 500  # errors that one transaction ends
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -180,6 +181,27 @@ def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str
         ended = error_log.load(connection, error_id)
     assert ended is not None
     return ended
+
+
+def end_all(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, resolution: str | None = None) -> int:
+    """Resolve or ignore all open errors that the filter chooses; how many. In transactions of some hundred each, so that
+    nothing waits long."""
+    note, done, after = redaction.storable(resolution), 0, 0
+    while True:
+        with registry.database.transaction() as connection:
+            found = error_log.open_ids(connection, chosen, after, BULK)
+            done += error_log.end(connection, found, status, dialect.now(connection), note)
+        if len(found) < BULK:
+            return done
+        after = found[-1]
+
+
+def chosen_by(**filters: Any) -> ErrorFilter:
+    """Raises InvalidInput: a filter that is not known, or a value that it cannot have."""
+    try:
+        return msgspec.convert({k: v for k, v in filters.items() if v is not None}, ErrorFilter)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{filters} choose no errors: {error}") from None
 
 
 def get(registry: Registry, error_id: int) -> ErrorRecord:

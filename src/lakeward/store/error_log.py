@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.model.operations import ErrorRecord, ErrorStatus, ErrorType, OperationType
+from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
 from lakeward.store import dialect
 from lakeward.store.records import columns
 from lakeward.store.schema import error_log
@@ -71,6 +71,23 @@ def page(
     if since is not None:
         query = query.where(_c.occurred_at >= since)
     return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+
+
+def open_ids(connection: sa.Connection, chosen: ErrorFilter, after: int, limit: int) -> list[int]:
+    """Ids of open ones, ascending from `after` on, locked."""
+    query = sa.select(_c.id).where(_c.status == sa.literal_column("'open'"), _c.id > after)
+    for column, value in (
+        (_c.schema_name, chosen.schema_name),
+        (_c.table_name, chosen.table_name),
+        (_c.sync_run_id, chosen.sync_run_id),
+        (_c.error_type, None if chosen.error_type is None else chosen.error_type.value),
+        (_c.error_code, chosen.error_code),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if chosen.before is not None:
+        query = query.where(_c.occurred_at < chosen.before)
+    return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update()).scalars())
 
 
 def take_due(

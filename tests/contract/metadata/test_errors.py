@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from lakeward.model.operations import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterStatus,
+    ErrorFilter,
     ErrorRecord,
     ErrorStatus,
     ErrorType,
@@ -154,6 +155,42 @@ def test_errors_are_resolved_or_ignored_once(registry: Registry) -> None:
                 change(registry, error.id)
     pass_time(registry, days=1)
     assert error_log.due(registry) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (ErrorFilter(), 5),
+        (ErrorFilter(table_name="orders"), 3),
+        (ErrorFilter(schema_name="other"), 0),
+        (ErrorFilter(table_name="orders", error_code="A"), 1),
+        (ErrorFilter(error_type=ErrorType.TIMEOUT), 1),
+        (ErrorFilter(sync_run_id=1), 1),
+        (ErrorFilter(before=datetime(2026, 1, 1, tzinfo=UTC)), 2),
+    ],
+)
+def test_open_errors_are_ended_by_filter_in_small_transactions(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, chosen: ErrorFilter, expected: int
+) -> None:
+    monkeypatch.setattr(error_log, "BULK", 2)
+    run = runs.start(registry, "shop", SyncMode.BATCH)
+    made = [
+        log(registry, error_code="A", sync_run_id=run.id),
+        log(registry),
+        log(registry),
+        log(registry, table_name="lines"),
+        error_log.log(registry, "shop", ErrorType.TIMEOUT, "late"),
+    ]
+    with registry.database.transaction() as connection:
+        change = schema.error_log.update().where(schema.error_log.c.id.in_([made[0].id, made[3].id]))
+        connection.execute(change.values(occurred_at=datetime(2025, 12, 31, tzinfo=UTC)))
+    ignored = error_log.ignore(registry, log(registry).id, "before")
+    done = error_log.end_all(registry, ErrorStatus.RESOLVED, chosen, "token=hunter2")
+    resolved = error_log.list_errors(registry, status=ErrorStatus.RESOLVED)
+    assert done == len(resolved) == expected
+    assert {(each.resolution, each.next_retry_at) for each in resolved} <= {("token=***", None)}
+    assert len(error_log.list_errors(registry, status=ErrorStatus.OPEN)) == 5 - expected
+    assert error_log.get(registry, ignored.id) == ignored
 
 
 def test_trends_count_by_hour_and_type_with_what_retries_achieved(registry: Registry) -> None:
