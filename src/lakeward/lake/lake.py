@@ -275,8 +275,8 @@ class Lake:
         `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`. The first
         batch of a stream may start anywhere.
 
-        An append of files or of a DataFrame is a sync run. `run` (a SyncRun or its id) is one that any append may join
-        instead: its counts grow in the transaction of the rows.
+        An append is a sync run. `run` (a SyncRun or its id) is one that it may join instead: its counts grow in the
+        transaction of the rows.
 
         Where the table's property `lakeward.invalid-rows` is 'dead-letter', rows that do not fit become dead letters in the
         commit of the others, and the result counts them.
