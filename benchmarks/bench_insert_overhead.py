@@ -3,7 +3,8 @@
 The write is Spark's, through Iceberg's writer without its commit, and declared by its intent; 'added' is the registration
 against that write, within one append. Registry: SQLite, durable. Astha and all components run in the same process; what they
 cost the write itself is shown by writes in turn with and without them. An append of a DataFrame is a sync run, too: what it
-takes to begin and to end one is measured by itself.
+takes to begin and to end one is measured by itself. The run of an append of rows is written by the commit of the rows: such
+appends are measured in turn with writes that are no run.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from common import Options, Report, lake_in, main, median
+from common import Options, Report, in_turn, lake_in, main, median
 
 from lakeward import Lake
 from lakeward.components import fleet
+from lakeward.lake import writes
+from lakeward.model.names import parse_table
 from lakeward.model.operations import SyncMode
 from lakeward.registry.recording import recorded
 
@@ -35,6 +38,7 @@ def run(options: Options, report: Report) -> None:
         for _ in range(3):  # the first writes pay for the session
             lake.append("bench.rows", spark.range(1_000).coalesce(1).selectExpr(*MAKE))
         _measure_run(options, report, lake)
+        _measure_rows(options, report, lake)
         for size in SIZES:
             _measure(options, report, lake, spark, size)
         spark.stop()
@@ -49,6 +53,21 @@ def _measure_run(options: Options, report: Report, lake: Lake) -> None:
             pass
         seconds.append(time.perf_counter() - started)
     report.add("an append's run, begun and ended, p50", median(seconds) * 1e3, "ms", "in every append")
+
+
+def _measure_rows(options: Options, report: Report, lake: Lake) -> None:
+    lake.create_table("bench.small", COLUMNS)
+    name, row = parse_table("bench.small"), [{"id": 1, "a": 0.5, "b": 0.5, "c": 0.5}]
+
+    def as_no_run() -> None:
+        writes.write(lake.registry, name, writes.writer_for(row, lake.settings.catalog))
+
+    for _ in range(50):
+        lake.append(name, row)
+    alone, counted = in_turn(options.pick(500, 2_000), as_no_run, lambda: lake.append(name, row))
+    report.add("an append of a row, without a run, p50", median(alone) * 1e3, "ms")
+    report.add("an append of a row, p50", median(counted) * 1e3, "ms")
+    report.add("what its run takes", (median(counted) / median(alone) - 1) * 100, "%", "target 10")
 
 
 def _measure(options: Options, report: Report, lake: Lake, spark: SparkSession, size: int) -> None:
