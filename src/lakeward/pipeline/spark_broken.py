@@ -40,7 +40,8 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
         yield rows
         return
     is_callers = rows.storageLevel.useDisk
-    cached = rows if is_callers else rows.select("*").persist()  # another plan than one that the caller has in memory
+    # The filter makes it another plan than one that the caller has in memory.
+    cached = rows if is_callers else rows.where("true").persist()
     try:
         for found in _collected(cached.where(is_bad).limit(broken.limit + 1), rules):
             broken.add(row_of(*found))
