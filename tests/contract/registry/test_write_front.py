@@ -281,11 +281,14 @@ def test_work_that_holds_a_lease_or_removes_rows_goes_alone(registry: Registry) 
     table = make_table(registry)
     made = declared(registry, table, 3)
     threads: list[int] = []
+
+    def remove(*_: object) -> int:
+        threads.append(threading.get_ident())
+        return 0
+
     with leases.held(registry, "l", seconds=60) as lease, ThreadPoolExecutor(3) as pool:
         with held(registry, table):
-            removing = pool.submit(
-                registering(registry, table, *made[0], removing=lambda *_: threads.append(threading.get_ident()) or 0)
-            )
+            removing = pool.submit(registering(registry, table, *made[0], removing=remove))
             leased = pool.submit(registering(registry, table, *made[1], lease=lease))
             plain = pool.submit(registering(registry, table, *made[2]))
             wait_for(registry, 1)
