@@ -7,7 +7,7 @@ read has left meanwhile, ingest was quicker: the job's files are given up, and t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
 from lakeward.model.files import DataFile, Intent
 from lakeward.model.operations import SyncMode
-from lakeward.model.tables import Table
+from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline import scan
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.compaction_plan import Job, Plan, plan
@@ -147,6 +147,9 @@ def lease_name(table: Table) -> str:
 def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, lease: Lease | None = None) -> Compacted:
     """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
 
+    They are read and written by the table's metadata as it is when the job begins. Where it has another partition spec than the
+    plan went by, or where the job fails and the metadata has moved on meanwhile, that is a conflict.
+
     Raises:
         DataLoss: the new files have other rows than the old ones.
         LeaseLost: another compactor has taken over.
@@ -154,16 +157,22 @@ def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, l
     """
     started = time.perf_counter()
     table = planned.table
+    versions = tables.versions(registry, table)
+    if not versions or (job.state != "landing" and versions[-1].spec_id != planned.metadata.spec_id):
+        return Compacted(conflicts=1)
     intent = intents.open_intent(registry, table)
-    target = _target(registry, planned, intent)
+    target = _target(registry, planned, versions[-1], intent)
     try:
-        made = _arrow(registry, target, job) if job.state == "landing" else _spark(registry, target, job, session())
+        if job.state == "landing":
+            made = _arrow(target, versions, job)
+        else:
+            made = _spark(registry, target, versions, job, session())
         compaction.swap(registry, table, intent, job.files, made, lease=lease)
     except BaseException as error:
         if not is_settled(error):
             raise
         intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
-        if isinstance(error, Conflict) or (isinstance(error, Exception) and _has_left(registry, table, job)):
+        if isinstance(error, Conflict) or (isinstance(error, Exception) and _is_outdated(registry, versions[-1], job)):
             log.info(
                 "compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(error)[:200]
             )
@@ -180,25 +189,29 @@ def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, l
     )
 
 
-def _target(registry: Registry, planned: Plan, intent: Intent) -> WriteTarget:
-    properties = {**planned.metadata.properties, FILE_SIZE_PROPERTY: str(planned.rules.target)}
-    metadata = msgspec.structs.replace(planned.metadata, properties=properties)
-    engine = registry.engine(planned.table.location, planned.metadata.engine_config)
+def _target(registry: Registry, planned: Plan, current: TableMetadata, intent: Intent) -> WriteTarget:
+    properties = {**current.properties, FILE_SIZE_PROPERTY: str(planned.rules.target)}
+    metadata = msgspec.structs.replace(current, properties=properties)
+    engine = registry.engine(planned.table.location, current.engine_config)
     return WriteTarget(planned.table, metadata, intent, engine)
 
 
-def _has_left(registry: Registry, table: Table, job: Job) -> bool:
-    """Whether an error may be due to a file that has left the table and was deleted while it was read."""
-    return not compaction.are_live(registry, table, job.files)
+def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:
+    """Whether an error may be due to what has changed while the job ran: a file that has left the table and was deleted, or
+    another schema than the one that it writes by."""
+    has_moved = tables.live_version(registry, known.table_id) != known.metadata_version
+    return has_moved or not compaction.are_live(registry, known.table_id, job.files)
 
 
-def _spark(registry: Registry, target: WriteTarget, job: Job, spark: SparkSession) -> list[DataFile]:
+def _spark(
+    registry: Registry, target: WriteTarget, versions: Sequence[TableMetadata], job: Job, spark: SparkSession
+) -> list[DataFile]:
     from lakeward.pipeline.spark_rewrite import rewrite_spark
 
     prefix = target.intent.prefix + "read/"
     listing = write_listing(
         target.of_table,
-        tables.versions(registry, target.of_table),
+        versions,
         job.files,
         write=target.engine.write,
         prefix=prefix,
@@ -219,7 +232,7 @@ def _spark(registry: Registry, target: WriteTarget, job: Job, spark: SparkSessio
     return made
 
 
-def _arrow(registry: Registry, target: WriteTarget, job: Job) -> list[DataFile]:
+def _arrow(target: WriteTarget, versions: Sequence[TableMetadata], job: Job) -> list[DataFile]:
     """JSON lines as Parquet, here: the reader that knows them is Lakeward's own."""
-    reading = scan.prepare(tables.versions(registry, target.of_table))
+    reading = scan.prepare(versions)
     return write_arrow(target, scan.scan_files(reading, job.files, lambda _: {}, target.engine))

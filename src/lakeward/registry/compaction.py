@@ -99,10 +99,10 @@ def _candidates(
     )
 
 
-def are_live(registry: Registry, table: Table, old: Sequence[RegisteredFile]) -> bool:
+def are_live(registry: Registry, table_id: int, old: Sequence[RegisteredFile]) -> bool:
     """Whether all of these files are still part of the table."""
     with registry.database.read() as connection:
-        return len(files.by_ids(connection, table.table_id, [file.file_id for file in old])) == len(old)
+        return len(files.by_ids(connection, table_id, [file.file_id for file in old])) == len(old)
 
 
 def is_held(registry: Registry, table: Table) -> bool:

@@ -88,8 +88,18 @@ def current_metadata(registry: Registry, before: int, limit: int) -> list[TableM
 
 
 def metadata(registry: Registry, table: Table, version: int | None = None) -> TableMetadata:
-    """The current version of a table's metadata, or the one given. Raises MetadataVersionNotFound."""
-    return metadata_in(None, registry, table, version)
+    """The current version of a table's metadata, or the one given.
+
+    Raises:
+        MetadataVersionNotFound.
+        TableNotFound: the table has been dropped, and its metadata is gone.
+    """
+    try:
+        return metadata_in(None, registry, table, version)
+    except MetadataVersionNotFound:
+        if live_version(registry, table.table_id) is None:
+            raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)") from None
+        raise
 
 
 def metadata_in(

@@ -5,7 +5,7 @@ The tables are of JSON lines, which become Parquet without Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -71,6 +71,62 @@ def test_json_lines_become_parquet_that_iceberg_sees_and_the_counters_follow(lak
     assert working.metrics().done == result
     assert working.run_once().jobs == 0
     assert_nothing_left_over(lake, NAME)
+
+
+ALTERATIONS: dict[str, Callable[[Lake], object]] = {
+    "added": lambda lake: (lake.add_column(NAME, "more", "int"), lake.append(NAME, [{**ROWS[0], "more": 1}])),
+    "renamed": lambda lake: (lake.rename_column(NAME, "id", "number"), lake.append(NAME, [{"number": 0, "name": "a"}])),
+    "dropped": lambda lake: lake.drop_column(NAME, "id"),
+    "partitioned": lambda lake: lake.set_partition_spec(NAME, ["bucket(2, id)"]),
+    "not partitioned": lambda lake: lake.set_partition_spec(NAME, []),
+}
+
+
+@pytest.mark.parametrize("how", list(ALTERATIONS))
+@pytest.mark.parametrize("when", ["planned", "reading"])
+def test_a_table_that_is_altered_during_compaction_costs_a_retry_at_most(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, how: str, when: str
+) -> None:
+    landed(lake, times=2)
+    alter = [ALTERATIONS[how]]
+
+    def once(*_: object) -> bool:
+        if alter:
+            alter.pop()(lake)
+        return True
+
+    working = compactor(lake)
+    working.on_refresh()
+    if when == "planned":
+        real = compaction.run_job
+        monkeypatch.setattr(compaction, "run_job", lambda *a, **k: (once(), real(*a, **k))[1])
+    else:
+        prepare = compaction.scan.prepare
+        monkeypatch.setattr(compaction.scan, "prepare", lambda *a: (prepare(*a), once())[0])
+    first = working.run_once()
+    expected = sorted(map(str, lake.scan(NAME).read_all().to_pylist()))
+    working.run_once()
+    metrics = working.metrics()
+    assert (metrics.failures, metrics.last_error) == (0, None)
+    assert first.conflicts <= 1
+    table = lake.table(NAME)
+    assert (table.landing_file_count, table.row_count) == (0, len(expected))
+    assert sorted(map(str, lake.scan(NAME).read_all().to_pylist())) == expected
+    lake.flush(NAME)
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_a_table_that_is_purged_once_it_was_found_is_no_failure(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed(lake, times=1)
+    working = compactor(lake)
+    working.on_refresh()
+    real = compaction.plan
+    monkeypatch.setattr(
+        compaction, "plan", lambda *a: (lake.drop_table(NAME, purge=True), lake.registry.schemas.clear(), real(*a))[2]
+    )
+    working.run_once()
+    metrics = working.metrics()
+    assert (metrics.failures, metrics.waiting, metrics.last_error) == (0, 0, None)
 
 
 def test_only_partitions_that_an_event_named_are_looked_at(lake: Lake) -> None:
