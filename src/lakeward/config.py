@@ -50,10 +50,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.metadata_updates not in ("async", "sync"):
             raise InvalidSetting(f"metadata_updates={self.metadata_updates!r} is neither 'async' nor 'sync'")
-        if not _IDENTIFIER.fullmatch(self.metadata_schema):
+        if not _IDENTIFIER.fullmatch(self.metadata_schema) or self.metadata_schema == "information_schema":
             raise InvalidSetting(
                 f"metadata_schema={self.metadata_schema!r} is no name of a schema: use lower case letters, digits and '_', "
-                "not beginning with a digit or 'pg_', up to 63"
+                "not beginning with a digit or 'pg_', up to 63, and not PostgreSQL's own"
             )
         for name, least in _LEAST.items():
             value = getattr(self, name)

@@ -144,17 +144,17 @@ def _open_errors(
     before: str | None,
 ) -> ErrorFilter | None:
     """None where ids are given. Raises InvalidInput: it is not said which."""
-    from lakeward.registry import error_log
+    from lakeward.metadata import ErrorFilter
 
-    chosen = error_log.chosen_by(
+    chosen = ErrorFilter(
         schema_name=schema,
         table_name=table,
         sync_run_id=run,
-        error_type=kind,
+        error_type=kind,  # type: ignore[arg-type]
         error_code=code,
         before=moment(before),
     )
-    if bool(errors) + (every or chosen != error_log.chosen_by()) != 1:
+    if bool(errors) + (every or chosen != ErrorFilter()) != 1:
         raise InvalidInput(
             "say which errors: their ids, or --schema, --table, --run, --type, --code, --before, or --all for all open ones"
         )
@@ -191,9 +191,9 @@ def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 2
 
 # Dead letters -------------------------------------------------------------------------------------------------------------
 def _chosen(**filters: Any) -> DeadLetterFilter:
-    from lakeward.registry import dead_letters
+    from lakeward.metadata import DeadLetterFilter
 
-    return dead_letters.chosen_by(**filters)
+    return DeadLetterFilter(**filters)
 
 
 def list_letters(

@@ -32,6 +32,7 @@ from lakeward.model.operations import (
 from lakeward.model.schema_versions import Compatibility, EvolutionType, SchemaChange, SchemaDefinition, SchemaVersion
 from lakeward.registry import (
     Registry,
+    arguments,
     dead_letters,
     error_log,
     housekeeping,
@@ -91,6 +92,9 @@ class MetadataManager:
         self._backoff = backoff
         self._redacted = frozenset(redact_columns)
         self._background: ExitStack | None = None
+        # In the background they would be refused again and again, and nobody would see it.
+        arguments.span(retention_days, "retention_days", "days")
+        arguments.span(heartbeat_limit_seconds, "heartbeat_limit_seconds", "seconds")
 
     def initialize(self) -> None:
         """Open the registry, making its tables where there are none, and start what runs in the background.

@@ -11,6 +11,15 @@ from lakeward.errors import InvalidSetting
 from lakeward.registry import HasRegistry, Registry, open_registry, registry_of
 from lakeward.store.database import METADATA_SCHEMA
 
+_IN_MEMORY = (
+    ":memory:",
+    "sqlite://",
+    "sqlite:///",
+    "sqlite:///:memory:",
+    "sqlite+pysqlite://",
+    "sqlite+pysqlite:///:memory:",
+)
+
 Source = str | os.PathLike[str] | sa.Engine | Registry | HasRegistry
 
 
@@ -21,6 +30,11 @@ def shared(source: Source, metadata_schema: str) -> Registry | None:
     """
     if isinstance(source, (str, os.PathLike, sa.Engine)):
         return None
+    if not isinstance(source, Registry) and not isinstance(getattr(source, "registry", None), Registry):
+        raise InvalidSetting(
+            f"connection_pool is a {type(source).__name__}; give a Lake, postgresql://user@host/database, a SQLite file, or an "
+            "SQLAlchemy engine that is not async"
+        )
     registry = registry_of(source)
     database = registry.database
     if not database.is_sqlite and metadata_schema not in (METADATA_SCHEMA, database.metadata_schema):
@@ -37,11 +51,9 @@ def opened(source: Source, metadata_schema: str) -> Registry:
     Raises:
         InvalidSetting, RegistryUnavailable, RegistryTooNew.
     """
-    if isinstance(source, sa.Engine):
-        if source.url.get_backend_name() == "sqlite" and source.url.database in (None, "", ":memory:"):
-            raise InvalidSetting("an engine in memory cannot be shared; give the URL sqlite:// or a file's path")
-        url = source.url.render_as_string(hide_password=False)
-    else:
-        url = os.fspath(source)  # type: ignore[arg-type]
+    is_engine = isinstance(source, sa.Engine)
+    url = source.url.render_as_string(hide_password=False) if is_engine else os.fspath(source)  # type: ignore[arg-type, union-attr]
+    if url in _IN_MEMORY:
+        raise InvalidSetting(f"{url!r} is a database in memory, which threads cannot share; give a file's path")
     settings = load_settings(registry=url, metadata_schema=metadata_schema)
     return open_registry(settings, upgrade=True, touch_warehouse=False)

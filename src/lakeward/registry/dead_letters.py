@@ -6,7 +6,7 @@ pending -> processing (claimed, with a lease) -> resolved or discarded; released
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import DeadLetterNotFound, ErrorRecordNotFound, InvalidInput, StatusConflict
 from lakeward.model import exact
+from lakeward.model.names import is_storable
 from lakeward.model.operations import (
     DeadLetter,
     DeadLetterFilter,
@@ -22,7 +23,7 @@ from lakeward.model.operations import (
     ErrorStatus,
     OperationType,
 )
-from lakeward.registry import redaction, runs
+from lakeward.registry import arguments, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
 from lakeward.store import dead_letters, dialect, error_log
@@ -74,7 +75,7 @@ def add(
     )
     with joined(registry.database, connection) as joint:
         runs.check_known(joint, sync_run_id)
-        if error_log_id is not None and error_log.load(joint, error_log_id) is None:
+        if error_log_id is not None and error_log.load(joint, arguments.whole(error_log_id, "error_log_id")) is None:
             raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
         now = dialect.now(joint)
         row = {**values, "created_at": now, "last_failed_at": now}
@@ -97,7 +98,7 @@ def prepare(
     """A dead letter as it will be stored, checked (but for its names) and redacted. Raises InvalidInput."""
     _check_source_id(source_record_id)
     record, known = redaction.columns(record_data, redact_columns)
-    wrapping, more = redaction.columns(envelope, redact_columns)
+    wrapping, more = redaction.columns(envelope, redact_columns, "envelope")
     exact.dumps(record, "record_data")
     exact.dumps(wrapping, "envelope")
     if record is None:
@@ -105,7 +106,7 @@ def prepare(
     return {
         "schema_name": schema_name,
         "table_name": table_name,
-        "operation_type": runs.enum_value(OperationType, operation_type, "operation_type"),
+        "operation_type": arguments.one_of(OperationType, operation_type, "operation_type").value,
         "record_data": record,
         "envelope": wrapping,
         "source_record_id": source_record_id,
@@ -132,9 +133,11 @@ def insert_prepared(
 def _check_source_id(source_record_id: str | None) -> None:
     if source_record_id is None:
         return
-    if not isinstance(source_record_id, str) or not source_record_id or "\0" in source_record_id:
-        raise InvalidInput(f"source_record_id {source_record_id!r} is no text of one character or more, without NUL")
-    if len(source_record_id.encode("utf-8", "surrogatepass")) > MAX_SOURCE_ID:
+    if not isinstance(source_record_id, str) or not source_record_id or not is_storable(source_record_id):
+        raise InvalidInput(
+            f"source_record_id {source_record_id!r} is no text of one character or more, without NUL and surrogates"
+        )
+    if len(source_record_id.encode()) > MAX_SOURCE_ID:
         raise InvalidInput(
             f"source_record_id {source_record_id[:40]!r}... is longer than {MAX_SOURCE_ID} bytes; give a digest of it"
         )
@@ -169,30 +172,31 @@ def add_failed(connection: sa.Connection, error: ErrorRecord, redact_columns: Co
 def get(registry: Registry, dead_letter_id: int) -> DeadLetter:
     """Raises DeadLetterNotFound."""
     with registry.database.read() as connection:
-        found = dead_letters.load(connection, dead_letter_id)
+        return _load(connection, dead_letter_id)
+
+
+def _load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False) -> DeadLetter:
+    found = dead_letters.load(connection, arguments.whole(dead_letter_id, "dead_letter_id"), lock=lock)
     if found is None:
-        raise _unknown(dead_letter_id)
+        raise DeadLetterNotFound(f"no dead letter {dead_letter_id}; `lakeward dlq list` shows those there are")
     return found
-
-
-def _unknown(dead_letter_id: int) -> DeadLetterNotFound:
-    return DeadLetterNotFound(f"no dead letter {dead_letter_id}; `lakeward dlq list` shows those there are")
 
 
 def list_dead_letters(
     registry: Registry, chosen: DeadLetterFilter = EVERYTHING, limit: int | None = PAGE, before: int | None = None
 ) -> list[DeadLetter]:
     """The newest first. `before`: an id, to go on from the last page."""
+    most, start = arguments.page_of(limit, before)
+    narrowed = checked(chosen)
     with registry.database.read() as connection:
-        return dead_letters.page(
-            connection, chosen, limit=limit, before=dead_letters.MAX_ID if before is None else before
-        )
+        return dead_letters.page(connection, narrowed, limit=most, before=start)
 
 
 def counts(registry: Registry, chosen: DeadLetterFilter = EVERYTHING) -> dict[str, int]:
     """By status, every status named."""
+    narrowed = checked(chosen)
     with registry.database.read() as connection:
-        found = dead_letters.counts(connection, chosen)
+        found = dead_letters.counts(connection, narrowed)
     return {status.value: found.get(status.value, 0) for status in DeadLetterStatus}
 
 
@@ -209,14 +213,16 @@ def claim(
 
     Raises InvalidInput: a worker without a name, a lease or a limit that is not above 0.
     """
-    if not worker or not lease_seconds > 0 or limit < 1:
+    if not isinstance(worker, str) or not worker:
         raise InvalidInput(
-            f"worker={worker!r}, lease_seconds={lease_seconds!r}, limit={limit!r}: name a worker, and give seconds and a limit "
-            "above 0"
+            f"worker {worker!r} is no name; give a text, such as the host's name and the process's number"
         )
+    owner = redaction.storable(worker) or worker
+    lease, most = arguments.span(lease_seconds, "lease_seconds", "seconds"), arguments.whole(limit, "limit", 1)
+    narrowed = checked(chosen)
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        return dead_letters.claim(connection, worker, now, now + timedelta(seconds=lease_seconds), limit, chosen)
+        return dead_letters.claim(connection, owner, now, now + lease, most, narrowed)
 
 
 _ALLOWED: dict[str, frozenset[str]] = {
@@ -246,10 +252,10 @@ def change(
         DeadLetterNotFound.
         StatusConflict: it is in no state for this, or is claimed, and not under this claim.
     """
+    arguments.whole_or_none(claim, "claim")
+    note = redaction.storable(resolution)
     with joined(registry.database, connection) as joint:
-        found = dead_letters.load(joint, dead_letter_id, lock=True)
-        if found is None:
-            raise _unknown(dead_letter_id)
+        found = _load(joint, dead_letter_id, lock=True)
         now = dialect.now(joint)
         if found.status.value not in _ALLOWED[what]:
             raise StatusConflict(
@@ -257,7 +263,7 @@ def change(
                 f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
             )
         _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
-        return _changed(joint, found, what, redaction.storable(resolution))
+        return _changed(joint, found, what, note)
 
 
 def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> None:
@@ -302,10 +308,11 @@ def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resol
     """
     states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
     note = redaction.storable(resolution)
+    narrowed = checked(chosen)
     done, after = 0, 0
     while True:
         with registry.database.transaction() as connection:
-            found = dead_letters.ids(connection, chosen, states, after=after, limit=BULK)
+            found = dead_letters.ids(connection, narrowed, states, after=after, limit=BULK)
             for each in found:
                 locked = dead_letters.load(connection, each, lock=True)
                 if locked is not None and locked.status.value in states:
@@ -316,9 +323,20 @@ def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resol
         after = found[-1]
 
 
-def chosen_by(**filters: Any) -> DeadLetterFilter:
-    """Raises InvalidInput: a filter that is not known, or a value that it cannot have."""
-    try:
-        return msgspec.convert({k: v for k, v in filters.items() if v is not None}, DeadLetterFilter)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{filters} choose no dead letters: {error}") from None
+def checked(chosen: DeadLetterFilter) -> DeadLetterFilter:
+    """A filter whose values no database refuses; states and operations may be given as texts.
+
+    Raises InvalidInput, InvalidName.
+    """
+    if not isinstance(chosen, DeadLetterFilter):
+        raise InvalidInput(f"{chosen!r} chooses no dead letters; give DeadLetterFilter(schema_name='shop'), say")
+    values = msgspec.structs.asdict(chosen)
+    for name in ("schema_name", "table_name", "source_record_id"):
+        arguments.text_or_none(values[name], name)
+    for name in ("sync_run_id", "error_log_id", "min_error_count"):
+        arguments.whole_or_none(values[name], name)
+    return msgspec.structs.replace(
+        chosen,
+        status=arguments.one_of_or_none(DeadLetterStatus, chosen.status, "status"),
+        operation_type=arguments.one_of_or_none(OperationType, chosen.operation_type, "operation_type"),
+    )

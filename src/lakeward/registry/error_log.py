@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict
 from lakeward.model import exact
 from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
-from lakeward.registry import dead_letters, redaction, runs
+from lakeward.registry import arguments, dead_letters, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
 from lakeward.store import dialect, error_log
@@ -31,12 +32,16 @@ class Backoff(msgspec.Struct, frozen=True):
     longest: float = 3_600.0
 
     def __post_init__(self) -> None:
-        if not (self.first > 0 and self.factor >= 1 and self.longest >= self.first):
-            raise InvalidInput(f"{self} needs first > 0, factor >= 1 and longest >= first")
+        for name in ("first", "longest"):
+            arguments.span(getattr(self, name), name, "seconds")
+        if not (type(self.factor) in (int, float) and 1 <= self.factor < math.inf and self.longest >= self.first):
+            raise InvalidInput(f"{self} needs factor >= 1 and longest >= first")
 
     def wait(self, retries: int) -> timedelta:
         """Before the next retry, when so many are done."""
-        return timedelta(seconds=min(self.longest, self.first * self.factor ** min(retries, 60)))
+        if self.factor > 1 and retries * math.log(self.factor) >= math.log(self.longest / self.first):
+            return timedelta(seconds=self.longest)  # the power would soon be no number any more
+        return timedelta(seconds=self.first * self.factor**retries)
 
 
 DEFAULT_BACKOFF = Backoff()
@@ -69,15 +74,13 @@ def log(
         SyncRunNotFound: no such run.
     """
     check_names(schema_name, table_name)
-    if not isinstance(max_retries, int) or not 0 <= max_retries <= MAX_RETRIES:
-        raise InvalidInput(f"max_retries {max_retries!r} must be a whole number from 0 to {MAX_RETRIES:,}")
     record, known = redaction.columns(record_data, redact_columns)
     exact.dumps(record, "record_data")  # refused before anything is written
     values = {
         "schema_name": schema_name,
         "table_name": table_name,
         "sync_run_id": sync_run_id,
-        "error_type": runs.enum_value(ErrorType, error_type, "error_type"),
+        "error_type": arguments.one_of(ErrorType, error_type, "error_type").value,
         "error_code": redaction.storable(error_code, known),
         "error_message": redaction.storable(error_message, known) or "",
         "error_details": runs.info(error_details, "error_details", known),
@@ -85,8 +88,8 @@ def log(
         "record_data": record,
         "operation_type": None
         if operation_type is None
-        else runs.enum_value(OperationType, operation_type, "operation_type"),
-        "max_retries": max_retries,
+        else arguments.one_of(OperationType, operation_type, "operation_type").value,
+        "max_retries": arguments.whole(max_retries, "max_retries", 0, MAX_RETRIES),
         "status": ErrorStatus.OPEN.value,
     }
     with joined(registry.database, connection) as joint:
@@ -107,9 +110,11 @@ def due(
 
     Whoever gets one tries it again and says so by `record_retry` or `resolve`.
     """
+    kept, most = arguments.span(claim_seconds, "claim_seconds", "seconds"), arguments.whole(limit, "limit", 1)
+    arguments.text_or_none(schema_name, "schema_name")
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        return error_log.take_due(connection, now, now + timedelta(seconds=claim_seconds), limit, schema_name)
+        return error_log.take_due(connection, now, now + kept, most, schema_name)
 
 
 def record_retry(
@@ -128,6 +133,7 @@ def record_retry(
         ErrorRecordNotFound.
         StatusConflict: it is not open, or no retry is left.
     """
+    message = redaction.storable(error_message)  # which takes its time with a long text
     with registry.database.transaction() as connection:
         error = _open(connection, error_id, "is not tried again")
         if error.retry_count >= error.max_retries:
@@ -141,8 +147,8 @@ def record_retry(
         if success:
             ended = {"status": ErrorStatus.RESOLVED.value, "resolved_at": now, "next_retry_at": None}
             return error_log.update(connection, error_id, {**values, **ended, "resolution": f"retry {count} succeeded"})
-        if error_message is not None:
-            values["error_message"] = redaction.storable(error_message) or ""
+        if message is not None:
+            values["error_message"] = message
         values["next_retry_at"] = now + backoff.wait(count) if count < error.max_retries else None
         failed = error_log.update(connection, error_id, values)
         if count == error.max_retries and failed.record_data is not None:
@@ -151,16 +157,18 @@ def record_retry(
 
 
 def _open(connection: sa.Connection, error_id: int, what: str) -> ErrorRecord:
-    error = error_log.load(connection, error_id, lock=True)
-    if error is None:
-        raise _unknown(error_id)
+    error = load(connection, error_id, lock=True)
     if error.status != ErrorStatus.OPEN:
         raise StatusConflict(f"the error {error_id} {what}: it is {error.status.value} since {error.resolved_at}")
     return error
 
 
-def _unknown(error_id: int) -> ErrorRecordNotFound:
-    return ErrorRecordNotFound(f"no error {error_id}; `lakeward errors list` shows those there are")
+def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord:
+    """Raises ErrorRecordNotFound; InvalidInput: what is no id."""
+    found = error_log.load(connection, arguments.whole(error_id, "error_id"), lock=lock)
+    if found is None:
+        raise ErrorRecordNotFound(f"no error {error_id}; `lakeward errors list` shows those there are")
+    return found
 
 
 def resolve(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
@@ -174,10 +182,11 @@ def ignore(registry: Registry, error_id: int, resolution: str | None = None) -> 
 
 
 def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str | None) -> ErrorRecord:
+    note = redaction.storable(resolution)
     with registry.database.transaction() as connection:
         error = _open(connection, error_id, f"cannot be {status.value}")
         now = max(dialect.now(connection), error.occurred_at)
-        error_log.end(connection, [error_id], status, now, redaction.storable(resolution))
+        error_log.end(connection, [error_id], status, now, note)
         ended = error_log.load(connection, error_id)
     assert ended is not None
     return ended
@@ -187,30 +196,34 @@ def end_all(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, resolu
     """Resolve or ignore all open errors that the filter chooses; how many. In transactions of some hundred each, so that
     nothing waits long."""
     note, done, after = redaction.storable(resolution), 0, 0
+    narrowed = checked(chosen)
     while True:
         with registry.database.transaction() as connection:
-            found = error_log.open_ids(connection, chosen, after, BULK)
+            found = error_log.open_ids(connection, narrowed, after, BULK)
             done += error_log.end(connection, found, status, dialect.now(connection), note)
         if len(found) < BULK:
             return done
         after = found[-1]
 
 
-def chosen_by(**filters: Any) -> ErrorFilter:
-    """Raises InvalidInput: a filter that is not known, or a value that it cannot have."""
-    try:
-        return msgspec.convert({k: v for k, v in filters.items() if v is not None}, ErrorFilter)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"{filters} choose no errors: {error}") from None
+def checked(chosen: ErrorFilter) -> ErrorFilter:
+    """A filter whose values no database refuses; a type may be given as a text. Raises InvalidInput, InvalidName."""
+    if not isinstance(chosen, ErrorFilter):
+        raise InvalidInput(f"{chosen!r} chooses no errors; give ErrorFilter(schema_name='shop'), say")
+    for name in ("schema_name", "table_name", "error_code"):
+        arguments.text_or_none(getattr(chosen, name), name)
+    arguments.whole_or_none(chosen.sync_run_id, "sync_run_id")
+    return msgspec.structs.replace(
+        chosen,
+        error_type=arguments.one_of_or_none(ErrorType, chosen.error_type, "error_type"),
+        before=arguments.moment(chosen.before, "before"),
+    )
 
 
 def get(registry: Registry, error_id: int) -> ErrorRecord:
     """Raises ErrorRecordNotFound."""
     with registry.database.read() as connection:
-        found = error_log.load(connection, error_id)
-    if found is None:
-        raise _unknown(error_id)
-    return found
+        return load(connection, error_id)
 
 
 def list_errors(
@@ -224,27 +237,29 @@ def list_errors(
     limit: int | None = PAGE,
     before: int | None = None,
 ) -> list[ErrorRecord]:
-    """The newest first. `before`: an id, to go on from the last page; `since`: occurred then or later."""
-    kind = None if error_type is None else ErrorType(runs.enum_value(ErrorType, error_type, "error_type"))
-    state = None if status is None else ErrorStatus(runs.enum_value(ErrorStatus, status, "status"))
+    """The newest first. `before`: an id, to go on from the last page; `since`: occurred then or later.
+
+    Raises InvalidInput, InvalidName.
+    """
+    most, start = arguments.page_of(limit, before)
+    filters = {
+        "schema_name": arguments.text_or_none(schema_name, "schema_name"),
+        "table_name": arguments.text_or_none(table_name, "table_name"),
+        "error_type": arguments.one_of_or_none(ErrorType, error_type, "error_type"),
+        "status": arguments.one_of_or_none(ErrorStatus, status, "status"),
+        "sync_run_id": arguments.whole_or_none(sync_run_id, "sync_run_id"),
+        "since": arguments.moment(since, "since"),
+    }
     with registry.database.read() as connection:
-        return error_log.page(
-            connection,
-            schema_name=schema_name,
-            table_name=table_name,
-            error_type=kind,
-            status=state,
-            sync_run_id=sync_run_id,
-            since=since,
-            limit=limit,
-            before=error_log.MAX_ID if before is None else before,
-        )
+        return error_log.page(connection, **filters, limit=most, before=start)  # type: ignore[arg-type]
 
 
 def trends(registry: Registry, schema_name: str | None = None, hours: float = 24.0) -> list[ErrorTrend]:
     """Errors by hour and type, the oldest hour first, with what became of those that were tried again."""
+    age = arguments.span(hours, "hours", "hours")
+    arguments.text_or_none(schema_name, "schema_name")
     with registry.database.read() as connection:
-        moment = dialect.now(connection) - timedelta(hours=hours)
+        moment = dialect.now(connection) - age
         rows = error_log.since(connection, moment, schema_name)
     return [
         ErrorTrend(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 
 import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput
-from lakeward.registry import leases
+from lakeward.registry import arguments, leases
 from lakeward.registry.handle import Registry
 from lakeward.store import dead_letters, dialect, error_log, runs, schema_versions
 
@@ -33,11 +33,10 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
         LeaseHeld: another process is at it.
         LeaseLost: this one was held up so long that another may be at it; what it deleted until then is deleted.
     """
-    if not retention_days > 0:
-        raise InvalidInput(f"retention_days {retention_days!r} must be above 0")
+    age = arguments.span(retention_days, "retention_days", "days")
     with leases.held(registry, LEASE, seconds=LEASE_SECONDS, wait=wait) as lease:
         with registry.database.read() as connection:
-            before = dialect.now(connection) - timedelta(days=retention_days)
+            before = dialect.now(connection) - age
         return {
             # In this order: dead letters name errors, and both name runs.
             "dead_letter_queue": _emptied(registry, lease, before, dead_letters.delete_ended),

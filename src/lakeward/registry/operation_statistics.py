@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.errors import InvalidInput
 from lakeward.model.operations import DeadLetterFilter, ErrorStatus, SyncMarker, SyncStatus
-from lakeward.registry import dead_letters, positions
+from lakeward.registry import arguments, dead_letters, positions
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, operation_statistics
 
@@ -23,11 +21,11 @@ def statistics(registry: Registry, schema_name: str | None = None, hours: float 
 
     Raises InvalidInput: hours that are not above 0.
     """
-    if not hours > 0:
-        raise InvalidInput(f"hours {hours!r} must be above 0")
+    age = arguments.span(hours, "hours", "hours")
+    arguments.text_or_none(schema_name, "schema_name")
     with registry.database.read() as connection:
         now = dialect.now(connection)
-        since = now - timedelta(hours=hours)
+        since = now - age
         run_rows = operation_statistics.runs(connection, since, schema_name)
         error_rows = operation_statistics.errors(connection, since, schema_name)
     letters = dead_letters.counts(registry, DeadLetterFilter(schema_name=schema_name))

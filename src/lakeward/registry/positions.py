@@ -13,8 +13,9 @@ from lakeward.errors import InvalidInput, PositionConflict, SyncRunNotFound
 from lakeward.model import exact
 from lakeward.model.names import check_level
 from lakeward.model.operations import Document, MarkerType, SyncMarker
+from lakeward.registry import arguments
 from lakeward.registry.handle import Registry
-from lakeward.store import dialect, markers
+from lakeward.store import dialect, markers, runs
 from lakeward.store.database import Database
 
 
@@ -36,9 +37,10 @@ def joined(database: Database, connection: sa.Connection | None) -> Iterator[sa.
         with database.transaction() as own:
             yield own
         return
-    if connection.engine.dialect is not database.engine.dialect:
-        dialect.see_metadata(connection, database.metadata_schema)
-    yield connection
+    with database.translated():
+        if connection.engine.dialect is not database.engine.dialect:
+            dialect.see_metadata(connection, database.metadata_schema)
+        yield connection
 
 
 def check_names(schema_name: str, table_name: str | None = None) -> None:
@@ -74,11 +76,15 @@ def update(
     if not isinstance(position, Mapping):
         raise InvalidInput(f"position {str(position)[:200]!r} is no object; give one such as {{'lsn': '0/16B3748'}}")
     exact.dumps(position, "position")  # refused before anything is written
+    arguments.whole_or_none(sync_run_id, "sync_run_id")
     if connection is None and isinstance(expected, _Anything):
         made = _at_once(registry, marker_type, schema_name, position, table_name, sync_run_id)
         if made is not None:
             return made
     with joined(registry.database, connection) as joint:
+        # A statement that PostgreSQL refuses would end the caller's transaction, with all that is in it.
+        if connection is not None and sync_run_id is not None and runs.load(joint, sync_run_id) is None:
+            raise unknown_run(sync_run_id)
         try:
             return _write(joint, marker_type, schema_name, position, table_name, sync_run_id, expected)
         except sa.exc.IntegrityError as error:
@@ -150,11 +156,14 @@ def get(
 
     On SQLite one that this thread has read before is remembered until anything is committed to the registry.
     """
+    if not isinstance(schema_name, str) or not (table_name is None or isinstance(table_name, str)):
+        check_names(schema_name, table_name)  # memory takes only what can be hashed
     lookups = registry.database.lookups
     memory = lookups.memory()
-    key = (schema_name, table_name, marker_type._value_)  # an enum's own hash is slow
+    key = ("position", schema_name, table_name, marker_type._value_)  # an enum's own hash is slow
     if memory is not None and (known := memory.get(key)) is not None:
         return known[0].copy() if known[1] else exact.loads(exact.dumps(known[0]))  # type: ignore[no-any-return]
+    check_names(schema_name, table_name)
     parameters = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
     row = lookups.one(markers.POSITION, parameters)
     if row is None:
@@ -178,15 +187,19 @@ def load_in(
 def list_markers(
     registry: Registry, schema_name: str | None = None, marker_type: MarkerType | None = None
 ) -> list[SyncMarker]:
-    """By id."""
+    """By id. Raises InvalidName, InvalidInput."""
+    arguments.text_or_none(schema_name, "schema_name")
+    kind = arguments.one_of_or_none(MarkerType, marker_type, "marker_type")
     with registry.database.read() as connection:
-        return markers.page(connection, schema_name, marker_type)
+        return markers.page(connection, schema_name, kind)
 
 
 def delete(registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None) -> bool:
-    """Forget a position; whether there was one. What reads it starts anew."""
+    """Forget a position; whether there was one. What reads it starts anew. Raises InvalidName, InvalidInput."""
+    check_names(schema_name, table_name)
+    kind = arguments.one_of(MarkerType, marker_type, "marker_type")
     with registry.database.transaction() as connection:
-        return markers.delete(connection, schema_name, table_name, marker_type)
+        return markers.delete(connection, schema_name, table_name, kind)
 
 
 def update_timestamp(

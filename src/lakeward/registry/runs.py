@@ -13,7 +13,7 @@ import structlog
 from lakeward.errors import InvalidInput, StatusConflict
 from lakeward.model import exact
 from lakeward.model.operations import SyncMode, SyncRun, SyncRunStatistics, SyncStatus
-from lakeward.registry import redaction
+from lakeward.registry import arguments, redaction
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined, unknown_run
 from lakeward.store import dialect, runs
@@ -77,7 +77,7 @@ def described(
     check_names(schema_name)
     return {
         "schema_name": schema_name,
-        "sync_mode": enum_value(SyncMode, sync_mode, "sync_mode"),
+        "sync_mode": arguments.one_of(SyncMode, sync_mode, "sync_mode").value,
         "config_hash": redaction.storable(config_hash),
         "source_info": info(source_info, "source_info"),
         "destination_info": info(destination_info, "destination_info"),
@@ -109,14 +109,6 @@ def insert_whole(
             "error_message": redaction.storable(error_message),
         },
     )
-
-
-def enum_value(kind: type[Any], value: Any, what: str) -> str:
-    """Raises InvalidInput: naming what would be accepted."""
-    try:
-        return str(kind(value).value)
-    except ValueError:
-        raise InvalidInput(f"{what} {value!r} is none of {', '.join(each.value for each in kind)}") from None
 
 
 def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
@@ -161,22 +153,28 @@ def check_running(registry: Registry, run_id: int) -> None:
 
 
 def _running(connection: sa.Connection, run_id: int, what: str, *, lock: bool = True) -> SyncRun:
-    run = runs.load(connection, run_id, lock=lock)
-    if run is None:
-        raise unknown_run(run_id)
+    run = _load(connection, run_id, lock=lock)
     if run.status != SyncStatus.RUNNING:
         raise StatusConflict(f"the sync run {run_id} {what}: it is {run.status.value} since {run.completed_at}")
     return run
 
 
+def _load(connection: sa.Connection, run_id: int, *, lock: bool = False) -> SyncRun:
+    found = runs.load(connection, arguments.whole(run_id, "sync_run_id"), lock=lock)
+    if found is None:
+        raise unknown_run(run_id)
+    return found
+
+
 def _counts(statistics: SyncRunStatistics | None) -> dict[str, int]:
     if statistics is None:
         return {}
-    counts = msgspec.structs.asdict(statistics)
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-            raise InvalidInput(f"{name} {value!r} must be a whole number from 0 on")
-    return counts
+    if not isinstance(statistics, SyncRunStatistics):
+        raise InvalidInput(
+            f"statistics are a {type(statistics).__name__}; give SyncRunStatistics(records_processed=5), say"
+        )
+    given = msgspec.structs.asdict(statistics)
+    return {name: arguments.whole(value, name, 0) for name, value in given.items()}
 
 
 def complete(
@@ -196,15 +194,13 @@ def complete(
         StatusConflict: it has ended otherwise, or was given up.
         InvalidInput: a status that is no end, counts below 0.
     """
-    ending = SyncStatus(enum_value(SyncStatus, status, "status"))
+    ending = arguments.one_of(SyncStatus, status, "status")
     if ending == SyncStatus.RUNNING:
         raise InvalidInput("status 'running' ends no run; give completed, failed or cancelled")
     counts = _counts(statistics)
     values = {"error_message": redaction.storable(error_message), "error_details": info(error_details, "error_details")}
     with joined(registry.database, connection) as joint:
-        run = runs.load(joint, run_id, lock=True)
-        if run is None:
-            raise unknown_run(run_id)
+        run = _load(joint, run_id, lock=True)
         if run.status != SyncStatus.RUNNING:
             if run.status == ending and all(getattr(run, name) == value for name, value in counts.items()):
                 return run
@@ -226,10 +222,7 @@ def _end(connection: sa.Connection, run: SyncRun, status: SyncStatus, values: di
 def get(registry: Registry, run_id: int) -> SyncRun:
     """Raises SyncRunNotFound."""
     with registry.database.read() as connection:
-        found = runs.load(connection, run_id)
-    if found is None:
-        raise unknown_run(run_id)
-    return found
+        return _load(connection, run_id)
 
 
 def list_runs(
@@ -241,19 +234,19 @@ def list_runs(
     limit: int | None = PAGE,
     before: int | None = None,
 ) -> list[SyncRun]:
-    """The newest first. `before`: an id, to go on from the last page; `since`: started then or later."""
-    chosen = None if status is None else SyncStatus(enum_value(SyncStatus, status, "status"))
-    mode = None if sync_mode is None else SyncMode(enum_value(SyncMode, sync_mode, "sync_mode"))
+    """The newest first. `before`: an id, to go on from the last page; `since`: started then or later.
+
+    Raises InvalidInput, InvalidName.
+    """
+    most, start = arguments.page_of(limit, before)
+    filters = {
+        "schema_name": arguments.text_or_none(schema_name, "schema_name"),
+        "status": arguments.one_of_or_none(SyncStatus, status, "status"),
+        "sync_mode": arguments.one_of_or_none(SyncMode, sync_mode, "sync_mode"),
+        "since": arguments.moment(since, "since"),
+    }
     with registry.database.read() as connection:
-        return runs.page(
-            connection,
-            schema_name=schema_name,
-            status=chosen,
-            sync_mode=mode,
-            since=since,
-            limit=limit,
-            before=runs.MAX_ID if before is None else before,
-        )
+        return runs.page(connection, **filters, limit=most, before=start)  # type: ignore[arg-type]
 
 
 def recover(
@@ -267,12 +260,10 @@ def recover(
     Raises:
         InvalidInput: an age that is not above 0.
     """
-    if max_age_hours <= 0 or (heartbeat_seconds is not None and heartbeat_seconds <= 0):
-        raise InvalidInput(f"max_age_hours={max_age_hours!r}, heartbeat_seconds={heartbeat_seconds!r} must be above 0")
-    found = _give_up(registry, timedelta(hours=max_age_hours), with_heartbeats=False)
-    if heartbeat_seconds is not None:
-        found += _give_up(registry, timedelta(seconds=heartbeat_seconds), with_heartbeats=True)
-    return found
+    age = arguments.span(max_age_hours, "max_age_hours", "hours")
+    shorter = None if heartbeat_seconds is None else arguments.span(heartbeat_seconds, "heartbeat_seconds", "seconds")
+    found = _give_up(registry, age, with_heartbeats=False)
+    return found if shorter is None else found + _give_up(registry, shorter, with_heartbeats=True)
 
 
 def _give_up(registry: Registry, age: timedelta, *, with_heartbeats: bool) -> list[SyncRun]:
@@ -293,5 +284,5 @@ def _give_up(registry: Registry, age: timedelta, *, with_heartbeats: bool) -> li
 
 def check_known(connection: sa.Connection, run_id: int | None) -> None:
     """Raises SyncRunNotFound."""
-    if run_id is not None and runs.load(connection, run_id) is None:
-        raise unknown_run(run_id)
+    if run_id is not None:
+        _load(connection, run_id)

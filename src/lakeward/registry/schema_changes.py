@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lakeward.errors import InvalidSchema
@@ -20,6 +20,9 @@ def normal(definition: SchemaDefinition) -> SchemaDefinition:
     Raises:
         InvalidSchema: a column or index without a name, twice, of an unknown column; a key that its columns contradict.
     """
+    for part in ("columns", "primary_keys", "indexes"):
+        if isinstance(given := getattr(definition, part), (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            raise InvalidSchema(f"{part} are {str(given)[:100]!r}; give a list")
     columns = [_column(each) for each in definition.columns]
     names = [each["name"] for each in columns]
     _check_once("column", names)
@@ -88,6 +91,8 @@ def diff(
     """
     if old is None:
         return [SchemaChange(_T.CREATE)]
+    if not isinstance(renamed, Mapping | None):
+        raise InvalidSchema(f"renamed is {str(renamed)[:100]!r}; give old names to new ones, as {{'mail': 'email'}}")
     renames = dict(renamed or {})
     before = {each["name"]: each for each in old.columns}
     after = {each["name"]: each for each in new.columns}

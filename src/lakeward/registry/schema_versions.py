@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import InvalidSchema, SchemaVersionNotFound
 from lakeward.model import exact
+from lakeward.model.documents import shared
 from lakeward.model.schema_versions import (
     Compatibility,
     EvolutionType,
@@ -18,10 +19,9 @@ from lakeward.model.schema_versions import (
     SchemaDefinition,
     SchemaVersion,
 )
-from lakeward.registry import schema_changes
+from lakeward.registry import arguments, schema_changes
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
-from lakeward.registry.runs import enum_value
 from lakeward.store import dialect, schema_versions
 
 
@@ -48,10 +48,13 @@ def register(
         InvalidName.
         InvalidSchema: the definition contradicts itself, or no change of the given type was made.
     """
-    given = (
-        None if evolution_type is None else EvolutionType(enum_value(EvolutionType, evolution_type, "evolution_type"))
-    )
+    given = arguments.one_of_or_none(EvolutionType, evolution_type, "evolution_type")
+    arguments.whole_or_none(iceberg_schema_id, "iceberg_schema_id", 0, MAX_INT32)
     check_names(schema_name, table_name)
+    if not isinstance(definition, SchemaDefinition):
+        raise InvalidSchema(
+            f"{str(definition)[:100]!r} is a {type(definition).__name__}; give SchemaDefinition(columns)"
+        )
     normal, digest = _known_digest(definition)
     if connection is None:
         known = latest(registry, schema_name, table_name)
@@ -82,6 +85,7 @@ def register(
 
 _digests: dict[bytes, tuple[SchemaDefinition, str]] = {}
 DIGESTS_KEPT = 1_000
+MAX_INT32 = (1 << 31) - 1
 
 
 def _known_digest(definition: SchemaDefinition) -> tuple[SchemaDefinition, str]:
@@ -89,12 +93,14 @@ def _known_digest(definition: SchemaDefinition) -> tuple[SchemaDefinition, str]:
     try:
         # Without references (version 2), so that equal values are equal bytes; types are told apart.
         key = marshal.dumps((list(definition.columns), list(definition.primary_keys), list(definition.indexes)), 2)
-    except ValueError:  # it holds what marshal does not know
+    except (TypeError, ValueError):  # it holds what marshal does not know, or is no list
         key = None
     if key is not None and (known := _digests.get(key)) is not None:
         return known
     normal = schema_changes.normal(definition)
-    found = normal, schema_changes.digest(normal)
+    digest = schema_changes.digest(normal)
+    # A copy: what the caller's definition holds may change, and this one is remembered.
+    found = SchemaDefinition(shared(normal.columns), shared(normal.primary_keys), shared(normal.indexes)), digest
     if key is not None:
         if len(_digests) >= DIGESTS_KEPT:
             _digests.clear()
@@ -126,44 +132,61 @@ def latest(registry: Registry, schema_name: str, table_name: str) -> SchemaVersi
 
     On SQLite one that this thread has read before is remembered until anything is committed to the registry.
     """
+    if not isinstance(schema_name, str) or not isinstance(table_name, str):
+        _check(schema_name, table_name)  # memory takes only what can be hashed
     lookups = registry.database.lookups
     memory = lookups.memory()
     key = ("schema", schema_name, table_name)
     if memory is not None and (known := memory.get(key)) is not None:
         return known  # type: ignore[no-any-return]
+    _check(schema_name, table_name)
     parameters = {"schema_name": schema_name, "table_name": table_name}
     brief = lookups.one(schema_versions.BRIEF, parameters)
     if brief is None:
         return None
-    found = _decoded.get((registry.database.shown_url, brief["id"], brief["schema_hash"]))
+    found = _decoded.get(_identity(registry, schema_name, table_name, brief))
     if found is not None:
-        tied = {"iceberg_schema_id": brief["iceberg_schema_id"], "source_position": brief["source_position"]}
+        tied = {"iceberg_schema_id": brief["iceberg_schema_id"], "source_position": shared(brief["source_position"])}
         found = msgspec.structs.replace(found, **tied)
     else:
         found = schema_versions.from_row(lookups.one(schema_versions.LATEST, parameters))
         if found is not None:
-            _remember(registry, found)
+            _remember(_identity(registry, schema_name, table_name, msgspec.structs.asdict(found)), found)
     if memory is not None and found is not None:
         memory[key] = found
     return found
 
 
 # A version's definition never changes, and takes longer to decode than to be asked for.
-_decoded: dict[tuple[str, int, str], SchemaVersion] = {}
+_decoded: dict[tuple[Any, ...], SchemaVersion] = {}
 
 
-def _remember(registry: Registry, version: SchemaVersion) -> None:
+def _identity(registry: Registry, schema_name: str, table_name: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What no two versions have in common, even if a registry is made anew at the same address."""
+    database = registry.database
+    which = (row["id"], row["version"], row["registered_at"], row["schema_hash"])
+    return (database.shown_url, database.metadata_schema, schema_name, table_name, *which)
+
+
+def _remember(identity: tuple[Any, ...], version: SchemaVersion) -> None:
     if len(_decoded) >= DIGESTS_KEPT:
         _decoded.clear()
-    _decoded[registry.database.shown_url, version.id, version.schema_hash] = version
+    _decoded[identity] = version
 
 
 def get(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion | None:
     """A version, the latest without a number; none where there is none."""
     if version is None:
         return latest(registry, schema_name, table_name)
+    _check(schema_name, table_name, version)
     with registry.database.read() as connection:
         return schema_versions.load(connection, schema_name, table_name, version)
+
+
+def _check(schema_name: str, table_name: str | None, version: int | None = None) -> None:
+    arguments.text_or_none(schema_name, "schema_name")
+    arguments.text_or_none(table_name, "table_name")
+    arguments.whole_or_none(version, "version", most=MAX_INT32)
 
 
 def load(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion:
@@ -183,12 +206,14 @@ def _unknown(schema_name: str, table_name: str, version: int | None) -> SchemaVe
 
 def list_versions(registry: Registry, schema_name: str, table_name: str) -> list[SchemaVersion]:
     """By number; empty for an unknown table."""
+    _check(schema_name, table_name)
     with registry.database.read() as connection:
         return schema_versions.page(connection, schema_name, table_name)
 
 
 def list_tables(registry: Registry, schema_name: str | None = None) -> list[tuple[str, str, int]]:
     """(schema, table, latest version), by name."""
+    arguments.text_or_none(schema_name, "schema_name")
     with registry.database.read() as connection:
         return schema_versions.tables(connection, schema_name)
 
@@ -223,6 +248,8 @@ def tie(
 
     Raises SchemaVersionNotFound, InvalidInput.
     """
+    _check(schema_name, table_name, version)
+    arguments.whole_or_none(iceberg_schema_id, "iceberg_schema_id", 0, MAX_INT32)
     exact.dumps(source_position, "source_position")
     values = {"iceberg_schema_id": iceberg_schema_id, "source_position": source_position}
     with joined(registry.database, connection) as joint:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import psycopg
@@ -151,6 +151,11 @@ class Database:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
                 yield connection
+
+    def translated(self) -> AbstractContextManager[None]:
+        """For a connection that somebody else has opened: what its driver raises in the block is raised as `transaction`
+        raises it."""
+        return _wrapped(self)
 
     @contextmanager
     def outside_transactions(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:

@@ -28,15 +28,16 @@ def now(connection: sa.Connection) -> datetime:
 
 # For the driver: a schema's name, and whether for this transaction alone. The operations tables stand in a schema of their
 # own on PostgreSQL, and are found behind all that the path had before. A user of the schema's name would find it before all
-# others ("$user"), and so is kept from it, unless the whole registry stands there.
+# others ("$user"), and so is kept from it, unless the whole registry stands there. Done again, it changes nothing.
 EXTEND_PATH = """
 WITH given AS (SELECT %s::text AS name, current_setting('search_path') AS path),
 found AS (SELECT relnamespace::regnamespace::text AS name FROM pg_class WHERE oid = to_regclass('registry_info'))
 SELECT set_config('search_path', CASE
+    WHEN right(given.path, length(quote_ident(given.name)) + 2) = ', ' || quote_ident(given.name) THEN given.path
     WHEN current_user = given.name AND (found.name <> quote_ident(given.name)
         OR found.name IS NULL AND to_regnamespace(quote_ident(given.name)) IS NULL)
-    THEN regexp_replace(given.path, '"[$]user"[ ,]*', '') ELSE given.path END
-    || ', ' || quote_ident(given.name), %s)
+    THEN regexp_replace(given.path, '"[$]user"[ ,]*', '') || ', ' || quote_ident(given.name)
+    ELSE given.path || ', ' || quote_ident(given.name) END, %s)
 FROM given LEFT JOIN found ON true
 """
 

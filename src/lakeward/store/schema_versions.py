@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.model.documents import SharedList, shared
 from lakeward.model.schema_versions import EvolutionType, SchemaChange, SchemaDefinition, SchemaVersion
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns
@@ -17,20 +18,24 @@ _COLUMNS = columns(schema_registry, SchemaVersion)
 _OF_TABLE = sa.and_(_c.schema_name == sa.bindparam("schema_name"), _c.table_name == sa.bindparam("table_name"))
 LATEST = Prepared(sa.select(*_COLUMNS).where(_OF_TABLE).order_by(_c.version.desc()).limit(1))
 
-# Of the latest, what may change, and what tells which it is.
-_BRIEF = (_c.id, _c.schema_hash, _c.iceberg_schema_id, _c.source_position)
+# Of the latest, what may change, and what tells which it is: ids come again where a file is made anew.
+_BRIEF = (_c.id, _c.version, _c.registered_at, _c.schema_hash, _c.iceberg_schema_id, _c.source_position)
 BRIEF = Prepared(sa.select(*_BRIEF).where(_OF_TABLE).order_by(_c.version.desc()).limit(1))
 
 
 def from_row(row: Row | None) -> SchemaVersion | None:
+    """A version whose documents cannot be changed: many hold the same one."""
     if row is None:
         return None
     return SchemaVersion(
         **{
             **row,
             "evolution_type": EvolutionType(row["evolution_type"]),
-            "schema_definition": SchemaDefinition(**row["schema_definition"]),
-            "changes": [SchemaChange(**{**change, "type": EvolutionType(change["type"])}) for change in row["changes"]],
+            "schema_definition": SchemaDefinition(**shared(row["schema_definition"])),
+            "changes": SharedList(
+                SchemaChange(**{**change, "type": EvolutionType(change["type"])}) for change in shared(row["changes"])
+            ),
+            "source_position": shared(row["source_position"]),
         }
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from lakeward.model import exact
@@ -98,10 +98,29 @@ class Exact(Json):
         return None if value is None else exact.dumps(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        # A connection that is not ours may have parsed it already.
-        return exact.loads(value if isinstance(value, str) else json.dumps(value))
+        return None if value is None else exact.loads(value)
+
+    def column_expression(self, column: Any) -> Any:
+        # The driver of a connection that is not ours would decode it: a number's digits would be lost, and a text be taken
+        # for a document.
+        return _AsText(column, type_=self)
+
+
+class _AsText(sa.sql.functions.GenericFunction[Any]):
+    """A column of `json` as the text that it is; SQLite has it as text already."""
+
+    inherit_cache = True
+    name = "lakeward_as_text"
+
+
+@compiles(_AsText)
+def _as_it_is(element: Any, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(element.clauses, **options))
+
+
+@compiles(_AsText, "postgresql")
+def _cast(element: Any, compiler: Any, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS TEXT)"
 
 
 class _PlainJson(sa.types.UserDefinedType[str]):

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from lakeward.errors import (
     DeadLetterNotFound,
@@ -218,6 +219,17 @@ def test_a_record_and_its_envelope_come_back_as_they_were(registry: Registry, re
     assert (found.record_data, found.envelope) == (record, {"op": "c", "after": record, "ts": 1})
 
 
+@pytest.mark.parametrize("record", ["raw text", "123", '{"id": 1}', [Decimal("0.10"), 1e22], {"id": 1.5}], ids=str)
+def test_a_record_comes_back_through_the_callers_connection(registry: Registry, record: Any) -> None:
+    with sa.create_engine(registry.database.url).begin() as connection:
+        letter = add(registry, record_data=record, envelope=record, connection=connection)
+        error = log(registry, record_data=record, error_details=record, connection=connection)
+        run = runs.start(registry, "shop", SyncMode.BATCH, source_info=record, connection=connection)
+    assert [letter.record_data, letter.envelope, error.record_data, error.error_details] == [record] * 4
+    assert run.source_info == record
+    assert dead_letters.get(registry, letter.id) == letter
+
+
 def test_nan_comes_back_as_nan(registry: Registry) -> None:
     letter = add(registry, record_data={"a": math.nan})
     assert math.isnan(dead_letters.get(registry, letter.id).record_data["a"])
@@ -331,7 +343,7 @@ def test_what_is_unknown_or_wrong_is_refused_and_changes_nothing(registry: Regis
         (InvalidInput, lambda: add(registry, source_record_id="")),
         (InvalidInput, lambda: add(registry, source_record_id="x" * 501)),
         (InvalidInput, lambda: dead_letters.claim(registry, "")),
-        (InvalidInput, lambda: dead_letters.chosen_by(status="lost")),
+        (InvalidInput, lambda: runs.list_runs(registry, status="lost")),  # type: ignore[arg-type]
         (InvalidInput, lambda: error_log.Backoff(first=0)),
     ]
     for kind, call in calls:

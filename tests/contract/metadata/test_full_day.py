@@ -220,8 +220,15 @@ def test_a_manager_that_is_not_open_says_so(made_url: str) -> None:
 
 
 def test_what_cannot_be_opened_is_refused_by_name(made_url: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="in memory cannot be shared"):
-        MetadataManager(sa.create_engine("sqlite://")).initialize()
+    for memory in (sa.create_engine("sqlite://"), "sqlite://", ":memory:"):
+        with pytest.raises(InvalidSetting, match="is a database in memory"):
+            MetadataManager(memory).initialize()
+    nothing: Any
+    for nothing in (None, 5, b"/tmp/x"):
+        with pytest.raises(InvalidSetting, match="connection_pool is a"):
+            MetadataManager(nothing)
+    with pytest.raises(InvalidSetting, match="PostgreSQL's own"):
+        MetadataManager(made_url, metadata_schema="information_schema").initialize()
     with pytest.raises(InvalidSetting, match="metadata_schema='Bad-Name'"):
         MetadataManager(made_url, metadata_schema="Bad-Name").initialize()
     with pytest.raises(InvalidInput, match="no span of hours"):

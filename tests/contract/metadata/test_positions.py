@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidName, PositionConflict, SyncRunNotFound
 from lakeward.model.operations import MarkerType
-from lakeward.registry import Registry, positions
+from lakeward.model.schema_versions import SchemaDefinition
+from lakeward.registry import Registry, positions, schema_versions
 from lakeward.store import schema
 from tests.support import registries
 from tests.support.registries import rows_of
@@ -118,6 +119,37 @@ def test_a_position_commits_with_a_connection_of_the_callers_own_engine(registry
         positions.update(registry, STREAM, "shop", {"lsn": 2}, expected={"lsn": 1}, connection=connection)
         connection.exec_driver_sql("INSERT INTO theirs VALUES (1)")
     assert positions.get(registry, STREAM, "shop") == {"lsn": 2}
+
+
+def test_a_transaction_of_the_callers_outlives_a_run_that_is_unknown(registry: Registry) -> None:
+    engine = sa.create_engine(registry.database.url)
+    for begun in (registry.database.transaction, engine.begin):
+        with begun() as connection:
+            with pytest.raises(SyncRunNotFound, match="no sync run 99"):
+                positions.update(registry, STREAM, "shop", {"lsn": 1}, sync_run_id=99, connection=connection)
+            positions.update(registry, STREAM, "shop", {"lsn": 2}, connection=connection)
+        assert positions.get(registry, STREAM, "shop") == {"lsn": 2}
+
+
+def test_a_connection_of_the_callers_serves_any_number_of_calls(registry: Registry) -> None:
+    """On PostgreSQL the search path grew with each, until the server's answer could not be read."""
+    with sa.create_engine(registry.database.url).begin() as connection:
+        for number in range(100):
+            positions.update(registry, STREAM, "shop", {"n": number}, connection=connection)
+        if not registry.database.is_sqlite:
+            path = connection.exec_driver_sql("SHOW search_path").scalar_one()
+            assert path.count("lakeward") == 1
+    assert positions.get(registry, STREAM, "shop") == {"n": 99}
+
+
+def test_a_position_and_a_schema_of_like_names_are_told_apart_in_memory(registry: Registry) -> None:
+    definition = SchemaDefinition([{"name": "id", "type": "int"}])
+    schema_versions.register(registry, "orders", "stream", definition)
+    positions.update(registry, STREAM, "schema", {"lsn": 1}, "orders")
+    for _ in range(2):
+        found = schema_versions.get(registry, "orders", "stream")
+        assert found is not None and found.schema_name == "orders"
+        assert positions.get(registry, STREAM, "schema", "orders") == {"lsn": 1}
 
 
 def test_what_another_handle_commits_is_seen_at_once(registry: Registry, made_url: str, tmp_path: Path) -> None:

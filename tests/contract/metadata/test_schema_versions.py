@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidSchema, SchemaVersionNotFound
 from lakeward.model.schema_versions import EvolutionType, SchemaDefinition
@@ -97,6 +98,43 @@ def test_compatibility_is_told_before_a_version_is_made(registry: Registry) -> N
     assert not refused.backward and refused.forward
     assert refused.reasons == ["backward: the new column email may not be null and has no default: old rows lack it"]
     assert len(rows_of(registry, "schema_registry")) == 1
+
+
+def test_what_a_caller_does_with_a_version_or_its_definition_changes_nothing(registry: Registry) -> None:
+    column = {"name": "id", "type": "enum", "values": ["a"]}
+    register(registry, SchemaDefinition([column]), source_position={"lsn": "0/1"})
+    column["values"] += ["b"]  # type: ignore[operator]
+    for _ in range(2):
+        found = schema_versions.load(registry, "shop", "customers")
+        documents: list[Any] = [found.schema_definition.columns[0], found.source_position]
+        for document in documents:
+            with pytest.raises(TypeError, match="cannot be changed"):
+                document["name"] = "hidden"
+        with pytest.raises(TypeError, match="cannot be changed"):
+            found.changes.clear()
+        assert (found.schema_definition.columns[0]["values"], found.source_position) == (["a"], {"lsn": "0/1"})
+    column["values"] = ["a"]
+    assert register(registry, SchemaDefinition([column])).version == 1
+
+
+def test_a_registry_that_is_made_anew_at_the_same_address_has_versions_of_its_own(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'registry.db'}"
+    for name in ("customers", "people"):
+        for file in tmp_path.glob("registry.db*"):
+            file.unlink()
+        with registries.open_at(url, tmp_path) as opened:
+            schema_versions.register(opened, "shop", name, V1)
+            assert schema_versions.load(opened, "shop", name).table_name == name
+
+
+def test_a_text_as_a_source_position_comes_back_through_the_callers_connection(registry: Registry) -> None:
+    for number, position in enumerate(("0/16B3748", "123", '{"a": 1}', {"n": 1.5, "raw": b"x"}, None)):
+        with sa.create_engine(registry.database.url).begin() as connection:
+            made = schema_versions.register(
+                registry, "shop", f"t{number}", V1, source_position=position, connection=connection
+            )
+        assert made.source_position == position
+        assert schema_versions.load(registry, "shop", f"t{number}").source_position == position
 
 
 def test_what_is_unknown_is_named(registry: Registry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import math
 import uuid
@@ -62,6 +63,11 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert _typed(exact.loads(text)) == _typed(value)
 
 
+def test_a_number_with_more_digits_than_python_reads_comes_back() -> None:
+    value = {"digits": 10**5000, "negative": [-(10**5000)]}
+    assert exact.loads(exact.dumps(value)) == value
+
+
 def test_nan_comes_back_as_nan() -> None:
     assert math.isnan(exact.loads(exact.dumps({"a": [math.nan]}))["a"][0])
 
@@ -97,6 +103,46 @@ def test_values_are_the_same_type_for_type_whatever_the_order_of_keys() -> None:
     assert exact.same({"a": math.nan}, {"a": math.nan})
     for other in ({"a": 1.0}, {"a": True}, {"a": "1"}, {"a": Decimal(1)}):
         assert not exact.same({"a": 1}, other)
+    numbers = [8, 1, 16, 0]  # 8, 16 and 0 fall together in a small set, and stand in it in the order in which they came
+    for kind in (set, frozenset):
+        assert exact.same({"a": kind(numbers)}, {"a": kind(numbers[::-1])})
+    assert exact.same({1: "a", (2,): {3: 4, 5: 6}}, {(2,): {5: 6, 3: 4}, 1: "a"})
+    assert not exact.same({1: "a"}, {True: "a"})
+    assert list(exact.loads(exact.dumps({2: "b", 1: "a"}))) == [2, 1], "written in the order that was given"
+
+
+class _Kind(enum.Enum):
+    PRICE = Decimal("1.5")
+    NAME = "name"
+    NONE = object()
+
+
+def test_a_member_of_an_enumeration_is_kept_as_its_value() -> None:
+    assert exact.loads(exact.dumps({"a": _Kind.PRICE, "b": _Kind.NAME})) == {"a": Decimal("1.5"), "b": "name"}
+    with pytest.raises(InvalidInput, match=r"value\.a is of the type builtins\.object"):
+        exact.dumps({"a": _Kind.NONE})
+
+
+class _NoTime(datetime):
+    """As pandas' NaT: a datetime by class alone."""
+
+    def isoformat(self, *_: Any) -> str:
+        return "NaT"
+
+
+class _Finer(timedelta):
+    """As pandas' Timedelta: with a part that timedelta has not."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Finer)
+
+    __hash__ = timedelta.__hash__
+
+
+@pytest.mark.parametrize("value", [_NoTime(2026, 1, 1), _Finer(1)])
+def test_a_value_that_would_not_come_back_equal_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"record\.at is of the type"):
+        exact.dumps({"at": value}, "record")
 
 
 def test_what_cannot_be_kept_is_refused_with_its_place_or_shown_as_its_repr() -> None:
@@ -112,3 +158,8 @@ def test_what_is_nested_too_deep_is_refused() -> None:
         deep = [deep]
     with pytest.raises(InvalidInput, match="deeper than 100 levels"):
         exact.dumps(deep)
+    assert "nested deeper than 100 levels" in exact.dumps(deep, lenient=True)
+    cycle: dict[str, Any] = {}
+    cycle["me"] = cycle
+    with pytest.raises(InvalidInput, match="deeper than 100 levels"):
+        exact.dumps(cycle)
