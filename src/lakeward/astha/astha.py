@@ -13,8 +13,9 @@ import structlog
 
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
+from lakeward.astha.entries import Filter, Task
 from lakeward.astha.reasons import reason
-from lakeward.astha.router import Filter, Lane, Task, groups
+from lakeward.astha.router import Lane, groups
 from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused

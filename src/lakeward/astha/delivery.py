@@ -11,9 +11,10 @@ from typing import Any
 
 import structlog
 
+from lakeward.astha.entries import Entry, Task
 from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason as reason_of
-from lakeward.astha.router import Entry, Lane, Task
+from lakeward.astha.router import Lane
 from lakeward.errors import LakewardError
 from lakeward.registry.feed import Position
 from lakeward.store.changes import Change

@@ -11,85 +11,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+from typing import Any, Literal
 
 from lakeward.astha.breaker import Breaker
 from lakeward.astha.config import AsthaConfig
+from lakeward.astha.entries import Batch, Counts, Entry, Filter, Task, Waiting
 from lakeward.astha.health import HealthChecker
 from lakeward.astha.watcher import Item, Items
-from lakeward.model.events import Event, Subscriber
+from lakeward.model.events import Subscriber
 from lakeward.registry.feed import Position
-from lakeward.store.changes import Change, Wanted
+from lakeward.store.changes import Wanted
 
 RUN = 100  # events of one table that a worker handles before it looks for another table
 IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it
-
-
-class Entry:
-    """One event in one lane."""
-
-    __slots__ = ("attempts", "change", "done", "event")
-
-    def __init__(self, change: Change, event: Event[Any]) -> None:
-        self.change = change
-        self.event = event
-        self.attempts = 0
-        self.done = False
-
-
-class _Batch:
-    """The entries of one page, so that it can be told up to where all is done."""
-
-    __slots__ = ("after", "at", "entries", "put_at", "within")
-
-    def __init__(self, entries: list[Entry], within: Position, after: Position) -> None:
-        self.entries = entries
-        self.within = within
-        self.after = after
-        self.at = 0  # all before it are done
-        self.put_at = time.monotonic()
-
-    def is_done(self) -> bool:
-        while self.at < len(self.entries) and self.entries[self.at].done:
-            self.at += 1
-        return self.at == len(self.entries)
-
-    def position(self) -> Position:
-        """Before the first entry that is not done."""
-        return msgspec.structs.replace(self.within, sequence=self.entries[self.at].change.sequence - 1)
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """What of its tables a subscriber wants to hear of; none is all."""
-
-    operations: frozenset[str] | None = None
-    tables: frozenset[int] | None = None  # lakehouse tables, by id
-    fold: bool = False  # of the waiting events of a lakehouse table the newest is enough
-
-
-class Waiting(NamedTuple):
-    """What a lane has in memory, and where the feed goes on after it; none while a refresh is due that begins anew."""
-
-    length: int
-    oldest: Change | None  # that is not done
-    position: Position | None
-
-
-class Task(msgspec.Struct, frozen=True):
-    """What a worker does next: handle a table's events, or refresh."""
-
-    generation: int  # of the lane's when it was given out: grows when what waits is dropped
-    table_id: int | None  # none: refresh
-
-
-class Counts(msgspec.Struct):
-    delivered: int = 0
-    retried: int = 0
-    parked: int = 0  # since the start
-    refreshes: int = 0
-    folded: int = 0
 
 
 class Lane:
@@ -110,7 +44,7 @@ class Lane:
         self.generation = 0
         self.started: dict[int, tuple[float, Entry]] = {}  # by thread: since when an on_event runs, and of what
         self.last_error: str | None = None
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[Batch] = deque()
         self._queues: dict[int, deque[Entry]] = {}  # by lakehouse table; each is ready, busy or delayed
         self._ready: deque[int] = deque()
         self._delayed: list[tuple[float, int]] = []  # (when, lakehouse table)
@@ -170,7 +104,7 @@ class Lane:
             for entry in entries:
                 self._enqueue(entry)
             if entries:
-                self._batches.append(_Batch(entries, read.within, read.after))
+                self._batches.append(Batch(entries, read.within, read.after))
                 self.changed.notify(min(len(entries), self.config.workers))
             elif self._batches:
                 self._batches[-1].after = read.after

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lakeward.astha import TABLE_FILES, AsthaConfig, Event, RetryConfig, WatchedTable
-from lakeward.astha.router import Entry, Filter, Lane, Task, groups
+from lakeward.astha.entries import Entry, Filter, Task
+from lakeward.astha.router import Lane, groups
 from lakeward.astha.watcher import Item, Items
 from lakeward.registry.feed import Position
 from lakeward.store.changes import Change
