@@ -22,11 +22,13 @@ from lakeward.components.rollback import rollback_table
 from lakeward.iceberg import metadata
 from lakeward.lake import writes
 from lakeward.model.files import Batch, DataFile
+from lakeward.model.operations import SyncMode
 from lakeward.pipeline import log_compact
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.log_write import log_target, write_records
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, compaction, intents, leases, log, registration, snapshots, tables, topics
+from lakeward.registry.counted import AtOnce
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
 from tests.support.lakes import ROWS
@@ -85,7 +87,7 @@ def write(registry: Registry, step: str) -> None:
 
 
 def write_with_letters(registry: Registry, step: str) -> None:
-    """Append rows of which one is broken, under a batch's key."""
+    """Append rows of which one is broken, under a batch's key, as a run."""
     bad_row: dict[str, Any] = {"id": "no number", "name": "n0"}
     make = writes.writer_for([*ROWS, bad_row], "lakeward")
 
@@ -99,7 +101,8 @@ def write_with_letters(registry: Registry, step: str) -> None:
         die_at_commit(registry, "INSERT INTO dead_letter_queue")
     if step == "letters and files":
         die_at_commit(registry, "UPDATE tables")
-    writes.write(registry, NAME, make_and_die, batch=Batch("s", "1"))
+    run = AtOnce(registry, "sales", SyncMode.BATCH, table_name="orders")
+    writes.write(registry, NAME, make_and_die, batch=Batch("s", "1"), run=run)
     die()
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, MetadataStore, TopicConfig
-from lakeward.registry import dead_letters
+from lakeward.registry import dead_letters, runs
 from tests.faults.steps import (
     CLEAN_STEPS,
     COMPACT_STEPS,
@@ -78,6 +78,7 @@ def test_rows_and_dead_letters_of_a_write_that_is_killed_are_both_there_or_neith
         is_there = step == "letters registered"
         assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == is_there * len(ROWS)
         assert len(dead_letters.list_dead_letters(lake.registry)) == is_there
+        assert [run.records_inserted for run in runs.list_runs(lake.registry)] == [len(ROWS)] * is_there
         assert_nothing_left_over(lake, NAME)
         bad_row: dict[str, Any] = {"id": "no number", "name": "n0"}
         again = lake.append(NAME, [*ROWS, bad_row], batch=("s", "1"))

@@ -17,8 +17,10 @@ import sqlalchemy as sa
 
 from lakeward.errors import DatabaseError, FileRefused, IntentLost, TableNotFound
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent
+from lakeward.model.operations import SyncMode, SyncStatus
 from lakeward.model.tables import Table
-from lakeward.registry import Registry, intents, leases, registration, snapshots
+from lakeward.registry import Registry, intents, leases, registration, runs, snapshots
+from lakeward.registry.counted import AtOnce, Joined
 from lakeward.registry.write_front import FrontLimits
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
@@ -260,6 +262,42 @@ def test_on_postgresql_a_table_that_is_locked_holds_up_no_other(postgresql: Regi
         waiting.result()
     assert_exact(registry, slow)
     assert_exact(registry, quick)
+
+
+def test_registrations_that_join_a_run_share_a_transaction_where_nothing_else_can_hold_the_runs_row(
+    registry: Registry,
+) -> None:
+    table = make_table(registry)
+    run = runs.start(registry, "sales", SyncMode.BATCH)
+    made = declared(registry, table, 4)
+    works = [registering(registry, table, *each, run=Joined(run.id)) for each in made]
+    if registry.database.is_sqlite:
+        at_once(registry, table, *works)
+    else:  # they do not come to the line
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(work) for work in works]:
+                future.result()
+    assert registry.front.status().grouped == (4 if registry.database.is_sqlite else 0)
+    assert runs.get(registry, run.id).records_inserted == 4
+    assert_exact(registry, table)
+
+
+def test_runs_that_are_written_with_their_registrations_share_its_transaction_and_fail_with_them(
+    registry: Registry,
+) -> None:
+    table = make_table(registry)
+    made = declared(registry, table, 4)
+    made[2] = (made[2][0], made[1][1])  # a file that is registered already
+    works = [
+        registering(registry, table, *each, run=AtOnce(registry, "sales", SyncMode.BATCH, source_info={"n": number}))
+        for number, each in enumerate(made)
+    ]
+    futures = at_once(registry, table, *works)
+    assert isinstance(futures[2].exception(), FileRefused)
+    assert (registry.front.status().grouped, registry.front.status().run_again) == (3, 1)
+    found = {run.source_info["n"]: run for run in runs.list_runs(registry) if run.source_info is not None}
+    assert found.keys() == {0, 1, 3}
+    assert {(run.status, run.records_inserted) for run in found.values()} == {(SyncStatus.COMPLETED, 1)}
 
 
 def test_a_table_that_is_dropped_before_the_group_s_turn_registers_nothing(registry: Registry) -> None:
