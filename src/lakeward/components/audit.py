@@ -10,7 +10,7 @@ import msgspec
 
 from lakeward.components.audit_statistics import file_disagreements, partition_disagreements
 from lakeward.errors import LakewardError, ObjectNotFound
-from lakeward.iceberg import manifests, metadata
+from lakeward.iceberg import manifest_lists, metadata
 from lakeward.model.files import RegisteredFile
 from lakeward.model.tables import Table, TableStats
 from lakeward.registry import Registry
@@ -203,5 +203,7 @@ def _of_metadata(engine: StorageEngine, table: Table) -> set[str]:
     found = {table.metadata_location, *(entry["metadata-file"] for entry in document.get("metadata-log", ()))}
     for snapshot in document.get("snapshots", ()):
         found.add(snapshot["manifest-list"])
-        found |= {row["manifest_path"] for row in manifests.read_manifest_list(engine.read(snapshot["manifest-list"]))}
+        found |= {
+            row["manifest_path"] for row in manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
+        }
     return found

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 import structlog
 
 from lakeward.components import flushing
-from lakeward.iceberg import manifests, merging, metadata
+from lakeward.iceberg import manifest_lists, manifests, merging, metadata
 from lakeward.iceberg.commit import Read, fresh_id
 from lakeward.iceberg.manifests import Record
 from lakeward.iceberg.merging import Merged, Rule
@@ -115,7 +115,7 @@ def _look(registry: Registry, table: Table) -> tuple[Document, Rule, list[Record
 def listed(document: Document, read: Read) -> list[Record]:
     """The manifest list of the document's current snapshot."""
     current = metadata.current_snapshot(document)
-    return [] if current is None else manifests.read_manifest_list(read(current["manifest-list"]))
+    return [] if current is None else manifest_lists.read_manifest_list(read(current["manifest-list"]))
 
 
 def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> MergeResult:

@@ -19,7 +19,7 @@ from lakeward.components import refs as names
 from lakeward.components.flushing import Hold, flush
 from lakeward.components.metadata_change import Change, change
 from lakeward.errors import SnapshotNotFound
-from lakeward.iceberg import manifests, metadata, refs
+from lakeward.iceberg import manifest_lists, manifests, metadata, refs
 from lakeward.iceberg.manifests import DATA, Record
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, rollback, snapshots
@@ -133,7 +133,7 @@ def _differences(engine: StorageEngine, current: Document, target: Document) -> 
 
 
 def _manifests(engine: StorageEngine, snapshot: Document) -> list[Record]:
-    return manifests.read_manifest_list(engine.read(snapshot["manifest-list"]))
+    return manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
 
 
 def _data_files(engine: StorageEngine, rows: list[Record]) -> set[str]:

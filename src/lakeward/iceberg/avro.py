@@ -36,6 +36,15 @@ _HEADER: Any = fastavro.parse_schema(
 _BLOCK_SIZE = 1 << 16  # bytes before compression at which a block is closed
 
 
+class Header(msgspec.Struct, frozen=True):
+    """What stands before the records. `schema` is as it was written; the first block starts at byte `length`."""
+
+    metadata: dict[str, bytes]
+    schema: Document
+    sync: bytes
+    length: int
+
+
 class Container(msgspec.Struct, frozen=True):
     """A container file that was read: its metadata, the schema as it was written, and its records by canonical names.
 
@@ -49,8 +58,9 @@ class Container(msgspec.Struct, frozen=True):
     form: bytes
 
 
-def read_container(data: bytes, names: Mapping[int, str]) -> Container:
+def read_container(data: bytes, names: Mapping[int, str], header: Header | None = None) -> Container:
     """Decode a whole file. `names`: what fields are called in the records, by field id; others keep their names.
+    `header`: the file's, from one who has read it already.
 
     The codecs that Iceberg's writers use are read: deflate, zstandard, snappy, null. (fastavro's own reader refuses a name
     that is defined twice, as PyIceberg does for two partition fields of one decimal type.)
@@ -58,18 +68,17 @@ def read_container(data: bytes, names: Mapping[int, str]) -> Container:
     Raises:
         StorageError: it is no Avro file, is cut short, or has another codec.
     """
-    header, at = _header(data)
+    header = read_header(data) if header is None else header
+    at = header.length
     try:
-        metadata: dict[str, bytes] = header["meta"]
-        text = metadata["avro.schema"]
-        parsed, form = _read_schema(text, tuple(names.items()))
-        codec = metadata.get("avro.codec", b"null").decode()
+        parsed, form = _read_schema(header.metadata["avro.schema"], tuple(names.items()))
+        codec = header.metadata.get("avro.codec", b"null").decode()
         records: list[dict[str, Any]] = []
         encoded: list[bytes] = []
         while at < len(data):
             count, at = _read_long(data, at)
             size, at = _read_long(data, at)
-            if data[at + size : at + size + 16] != header["sync"]:
+            if data[at + size : at + size + 16] != header.sync:
                 raise EOFError("a block does not end where it should")
             block = _decompressed(codec, data[at : at + size])
             body = io.BytesIO(block)
@@ -78,7 +87,7 @@ def read_container(data: bytes, names: Mapping[int, str]) -> Container:
                 records.append(fastavro.schemaless_reader(body, parsed, None))  # type: ignore[arg-type]
                 encoded.append(block[start : body.tell()])
             at += size + 16
-        return Container(metadata, msgspec.json.decode(text), records, encoded, form)
+        return Container(header.metadata, header.schema, records, encoded, form)
     except _BROKEN as error:
         raise StorageError(
             f"Avro file of {len(data)} bytes cannot be read: {error!r}; it is damaged or has a codec that is not known"
@@ -128,8 +137,8 @@ def _read_long(data: bytes, at: int) -> tuple[int, int]:
     return result >> 1, at
 
 
-def _header(data: bytes) -> tuple[Any, int]:
-    """The header {"meta", "sync"}, and where the first block starts."""
+def read_header(data: bytes) -> Header:
+    """The header of a file. Raises StorageError: it is no Avro file, or is damaged."""
     if not data.startswith(_MAGIC):
         raise StorageError(f"file of {len(data)} bytes is no Avro file; it is damaged or something else")
     source = io.BytesIO(data)
@@ -138,22 +147,11 @@ def _header(data: bytes) -> tuple[Any, int]:
         header: Any = fastavro.schemaless_reader(source, _HEADER, None)
         if len(header["sync"]) != 16:
             raise EOFError("the header is cut short")
-        return header, source.tell()
+        schema = msgspec.json.decode(header["meta"]["avro.schema"])
+        return Header(header["meta"], schema, header["sync"], source.tell())
     except _BROKEN as error:
         raise StorageError(
             f"Avro file of {len(data)} bytes has no readable header: {error!r}; it is damaged"
-        ) from error
-
-
-def header_schema(data: bytes) -> Document:
-    """The schema in a file's header. Raises StorageError: it is no Avro file."""
-    header, _ = _header(data)
-    try:
-        result: Document = msgspec.json.decode(header["meta"]["avro.schema"])
-        return result
-    except _BROKEN as error:
-        raise StorageError(
-            f"Avro file of {len(data)} bytes has no readable schema: {error!r}; it is damaged"
         ) from error
 
 
@@ -161,6 +159,22 @@ def header_schema(data: bytes) -> Document:
 def _read_schema(text: bytes, names: tuple[tuple[int, str], ...]) -> tuple[Any, bytes]:
     schema = canonical(msgspec.json.decode(text), dict(names))
     return fastavro.parse_schema(schema), form_of(schema)
+
+
+def field_names(schema: Any) -> dict[int, str]:
+    """Names by field id over a whole schema."""
+    names: dict[int, str] = {}
+    if isinstance(schema, list):
+        for each in schema:
+            names |= field_names(each)
+    elif isinstance(schema, dict):
+        for each in schema.get("fields", ()):
+            if "field-id" in each:
+                names[each["field-id"]] = each["name"]
+            names |= field_names(each["type"])
+        for key in ("items", "values", "type"):
+            names |= field_names(schema.get(key))
+    return names
 
 
 def form_of(schema: Any) -> bytes:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from lakeward.errors import MetadataConflict
-from lakeward.iceberg import entries, manifests, metadata
+from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest, Record, Written
 from lakeward.iceberg.metadata import metadata_file_name
 from lakeward.model.files import PartitionValues, RegisteredFile
@@ -75,7 +75,7 @@ class _Commit(msgspec.Struct):
         number = len(self.written)
         data = manifests.manifest_bytes(made)
         location = self.put(f"{self.uuid}-m{number}.avro", data)
-        return manifests.manifest_file(made, location, len(data), self.snapshot_id, self.sequence_number)
+        return manifest_lists.manifest_file(made, location, len(data), self.snapshot_id, self.sequence_number)
 
     def count(self, **numbers: int) -> None:
         for key, number in numbers.items():
@@ -138,7 +138,7 @@ def build_snapshot(
             first_row_ids={},
             seconds=commit.seconds,
         )
-    old = manifests.read_manifest_list(commit.get(parent["manifest-list"])) if parent else []
+    old = manifest_lists.read_manifest_list(commit.get(parent["manifest-list"])) if parent else []
     kept = [row for row in old if row["added_files_count"] + row["existing_files_count"] > 0]
     if gone:
         kept = _without(commit, kept, gone, removed_partitions or {})
@@ -252,7 +252,7 @@ def _may_hold(
     if any(field.type == "unknown" for field in group.layout.fields):
         return True  # a column that a partition was made from is gone, and with it the type of its bounds
     of_spec = [values for spec_id, values in (partitions[p] for p in paths) if spec_id == row["partition_spec_id"]]
-    return any(manifests.may_hold(row, group.layout.fields, entries.avro_partition(v, group)) for v in of_spec)
+    return any(manifest_lists.may_hold(row, group.layout.fields, entries.avro_partition(v, group)) for v in of_spec)
 
 
 def _rewrite(commit: _Commit, row: Record, manifest: Manifest, found: set[int]) -> Record:
@@ -298,8 +298,8 @@ def _snapshot(
         snapshot["parent-snapshot-id"] = parent_id
     if first_row_id is not None:
         snapshot["first-row-id"] = first_row_id
-        snapshot["added-rows"] = manifests.assign_row_ids(rows, first_row_id) - first_row_id
-    data = manifests.manifest_list_bytes(
+        snapshot["added-rows"] = manifest_lists.assign_row_ids(rows, first_row_id) - first_row_id
+    data = manifest_lists.manifest_list_bytes(
         version, rows, commit.snapshot_id, parent_id, commit.sequence_number, first_row_id
     )
     return {

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
-from lakeward.iceberg import entries, manifests, metadata
+from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, EXISTING, Record, Written
 from lakeward.model.files import FileStatistics, RegisteredFile
 from lakeward.model.tables import Document, Table, TableMetadata
@@ -44,12 +44,12 @@ def write_listing(
         data = manifests.manifest_bytes(made)
         location = f"{prefix}{uuid4()}-m0.avro"
         write(location, data)
-        row = manifests.manifest_file(made, location, len(data), SNAPSHOT_ID, sequence)
+        row = manifest_lists.manifest_file(made, location, len(data), SNAPSHOT_ID, sequence)
         # Without an id of its manifest a file's rows have none (specification, 'First Row ID Inheritance').
         is_committed = made.counts[EXISTING] > 0
         rows.append({**row, "first_row_id": 0 if is_committed and table.format_version >= 3 else None})
     listed = prefix + f"snap-{SNAPSHOT_ID}-{uuid4()}.avro"
-    write(listed, manifests.manifest_list_bytes(table.format_version, rows, SNAPSHOT_ID, None, sequence, 0))
+    write(listed, manifest_lists.manifest_list_bytes(table.format_version, rows, SNAPSHOT_ID, None, sequence, 0))
     location = prefix + metadata.metadata_file_name(0)
     write(location, metadata.encode(metadata.with_snapshot(document, _snapshot(document, listed, sequence, now_ms))))
     return location

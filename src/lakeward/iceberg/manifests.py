@@ -1,4 +1,4 @@
-"""Manifests and manifest lists of format versions 2 and 3 (specification, 'Manifests' and 'Manifest Lists').
+"""Manifests of format versions 2 and 3 (specification, 'Manifests').
 
 Records are plain dicts under the specification's names, whatever names the writer gave. In an entry's data_file,
 `partition` is a dict of 'p<field id>' to the Avro form of the value (see `iceberg.values`), and statistics are lists of
@@ -7,17 +7,12 @@ Records are plain dicts under the specification's names, whatever names the writ
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
-from pyiceberg.manifest import (
-    MANIFEST_LIST_FILE_SCHEMAS,
-    data_file_with_partition,
-    manifest_entry_schema_with_data_file,
-)
+from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
 from pyiceberg.schema import make_compatible_name
 from pyiceberg.types import StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -68,21 +63,6 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 # Schemas -------------------------------------------------------------------------------------------------------------------
-def _avro_names(schema: Any, names: dict[int, str]) -> dict[int, str]:
-    """Names by field id over a whole Avro schema."""
-    if isinstance(schema, list):
-        for each in schema:
-            _avro_names(each, names)
-    elif isinstance(schema, dict):
-        for each in schema.get("fields", ()):
-            if "field-id" in each:
-                names[each["field-id"]] = each["name"]
-            _avro_names(each["type"], names)
-        for key in ("items", "values", "type"):
-            _avro_names(schema.get(key), names)
-    return names
-
-
 @lru_cache(maxsize=4)
 def _entry_template(version: int) -> bytes:
     """The Avro schema of entries, with an empty partition, as JSON text: each user takes a copy."""
@@ -94,27 +74,9 @@ def _entry_template(version: int) -> bytes:
     return msgspec.json.encode(converted)
 
 
-@lru_cache(maxsize=4)
-def _list_schema(version: int) -> Document:
-    converted: Any = AvroSchemaConversion().iceberg_to_avro(
-        MANIFEST_LIST_FILE_SCHEMAS[version], schema_name="manifest_file"
-    )
-    return dict(converted)
-
-
 @lru_cache(maxsize=1)
 def _entry_names() -> dict[int, str]:
-    return _avro_names(msgspec.json.decode(_entry_template(3)), {})
-
-
-@lru_cache(maxsize=1)
-def _list_names() -> dict[int, str]:
-    return _avro_names(_list_schema(3), {})
-
-
-@lru_cache(maxsize=4)
-def _list_encoder(version: int) -> Encode:
-    return avro.encoder(avro.canonical(_list_schema(version), _list_names()))
+    return avro.field_names(msgspec.json.decode(_entry_template(3)))
 
 
 def _avro_type(type_: str, field_id: int) -> Any:
@@ -212,8 +174,9 @@ def read_manifest(data: bytes, file: Mapping[str, Any]) -> Manifest:
     Raises:
         StorageError: the bytes are no manifest.
     """
-    record = _find_partition(avro.header_schema(data))
-    container = avro.read_container(data, _names_with(record))
+    header = avro.read_header(data)
+    record = _find_partition(header.schema)
+    container = avro.read_container(data, _names_with(record), header)
     metadata = {k: v.decode() for k, v in container.metadata.items() if not k.startswith("avro.")}
     for entry, encoded in zip(container.records, container.encoded, strict=True):
         entry["encoded"] = encoded
@@ -334,121 +297,3 @@ def manifest_bytes(written: Written) -> bytes:
     """The manifest as a file."""
     metadata = {**written.layout.metadata, "content": "data" if written.content == DATA else "deletes"}
     return avro.write_container(written.layout.schema, metadata, written.entries)
-
-
-def manifest_file(written: Written, path: str, length: int, snapshot_id: int, sequence_number: int) -> Record:
-    """The row of a new manifest in its manifest list."""
-    (existing, added, deleted), (existing_rows, added_rows, deleted_rows) = written.counts, written.rows
-    return {
-        "manifest_path": path,
-        "manifest_length": length,
-        "partition_spec_id": int(written.layout.metadata["partition-spec-id"]),
-        "content": written.content,
-        "sequence_number": sequence_number,
-        "min_sequence_number": sequence_number if written.min_sequence is None else written.min_sequence,
-        "added_snapshot_id": snapshot_id,
-        "added_files_count": added,
-        "existing_files_count": existing,
-        "deleted_files_count": deleted,
-        "added_rows_count": added_rows,
-        "existing_rows_count": existing_rows,
-        "deleted_rows_count": deleted_rows,
-        "partitions": summaries(written.layout.fields, written.partitions),
-        "key_metadata": None,
-        "first_row_id": None,
-    }
-
-
-def summaries(fields: Sequence[PartitionField], partitions: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """contains_null, contains_nan and bounds of each partition field; bounds leave NaN out."""
-    return [_summary(field, {p[field.key] for p in partitions}) for field in fields]
-
-
-def _summary(field: PartitionField, found: set[Any]) -> Record:
-    floats = field.type in ("float", "double")
-    raw = [values.from_avro(field.type, v) for v in found if v is not None]
-    numbers = [v for v in raw if not (floats and math.isnan(v))]
-    if floats:  # -0.0 and 0.0 are one to a set, and a bound must hold both
-        lower, upper = (min(numbers) or -0.0, max(numbers) or 0.0) if numbers else (None, None)
-    else:
-        lower, upper = (min(numbers), max(numbers)) if numbers else (None, None)
-    return {
-        "contains_null": None in found,
-        "contains_nan": len(numbers) < len(raw),
-        "lower_bound": None if lower is None else values.to_binary(field.type, lower),
-        "upper_bound": None if upper is None else values.to_binary(field.type, upper),
-    }
-
-
-def may_hold(file: Mapping[str, Any], fields: Sequence[PartitionField], partition: Mapping[str, Any]) -> bool:
-    """Whether a manifest can hold files of a partition, by the summaries in its row of the manifest list."""
-    found = file.get("partitions")
-    if not found or len(found) != len(fields):
-        return True
-    return all(
-        _may_hold(summary, field, partition.get(field.key)) for summary, field in zip(found, fields, strict=True)
-    )
-
-
-def _may_hold(summary: Mapping[str, Any], field: PartitionField, value: Any) -> bool:
-    if value is None:
-        return bool(summary["contains_null"])
-    raw = values.from_avro(field.type, value)
-    if isinstance(raw, float) and math.isnan(raw):
-        return summary.get("contains_nan") is not False
-    lower, upper = summary["lower_bound"], summary["upper_bound"]
-    if lower is None or upper is None:
-        return False
-    return bool(values.from_binary(field.type, lower) <= raw <= values.from_binary(field.type, upper))
-
-
-# Manifest lists ----------------------------------------------------------------------------------------------------------------
-def read_manifest_list(data: bytes) -> list[Record]:
-    """The rows of a manifest list. Raises StorageError: the bytes are none."""
-    rows = avro.read_container(data, _list_names()).records
-    for row in rows:
-        for key, default in _LIST_DEFAULTS.items():
-            if row.get(key) is None:
-                row[key] = default
-    return rows
-
-
-# What a list of version 1 lacks.
-_LIST_DEFAULTS = {
-    "content": DATA, "sequence_number": 0, "min_sequence_number": 0, "added_files_count": 0, "existing_files_count": 0,
-    "deleted_files_count": 0, "added_rows_count": 0, "existing_rows_count": 0, "deleted_rows_count": 0,
-}  # fmt: skip
-
-
-def manifest_list_bytes(
-    version: int,
-    rows: Sequence[Record],
-    snapshot_id: int,
-    parent_id: int | None,
-    sequence_number: int,
-    first_row_id: int | None = None,
-) -> bytes:
-    """A manifest list as a file. `first_row_id` is the snapshot's, in version 3."""
-    metadata = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
-        "sequence-number": str(sequence_number),
-        "format-version": str(version),
-    }
-    if version >= 3:
-        metadata["first-row-id"] = str(first_row_id)
-    encode = _list_encoder(version)
-    return avro.write_container(_list_schema(version), metadata, [encode(row) for row in rows])
-
-
-def assign_row_ids(rows: Sequence[Record], next_row_id: int) -> int:
-    """Give every data manifest without a first_row_id its own, in the list's order; returns the new next-row-id.
-
-    (Specification, 'First Row ID Assignment'. Rows of existing files that have ids already are counted too: ids are not
-    dense, they are only never given twice.)
-    """
-    for row in rows:
-        if row["content"] == DATA and row.get("first_row_id") is None:
-            row["first_row_id"] = next_row_id
-            next_row_id += row["added_rows_count"] + row["existing_rows_count"]
-    return next_row_id

@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from lakeward.errors import InvalidSetting
-from lakeward.iceberg import entries, manifests, metadata, values
+from lakeward.iceberg import entries, manifest_lists, manifests, metadata, values
 from lakeward.iceberg.commit import Built, Read, Write
 from lakeward.iceberg.manifests import EXISTING, Layout, Manifest, Record, Written
 from lakeward.model.tables import Document
@@ -132,7 +132,7 @@ def merge(
             location = f"{name}{number}.avro"
             number += 1
             write(location, data)
-            rows.append(manifests.manifest_file(written, location, len(data), snapshot_id, 0))
+            rows.append(manifest_lists.manifest_file(written, location, len(data), snapshot_id, 0))
         counted = sum(len(written.entries) for written in made.values())
         result.append(Merged(frozenset((r["manifest_path"], r.get("first_row_id")) for r in group), rows, counted))
     return result
@@ -231,8 +231,8 @@ def _snapshot(
     }
     if first_row_id is not None:
         snapshot["first-row-id"] = first_row_id
-        snapshot["added-rows"] = manifests.assign_row_ids(rows, first_row_id) - first_row_id
-    data = manifests.manifest_list_bytes(version, rows, snapshot_id, parent["snapshot-id"], sequence, first_row_id)
+        snapshot["added-rows"] = manifest_lists.assign_row_ids(rows, first_row_id) - first_row_id
+    data = manifest_lists.manifest_list_bytes(version, rows, snapshot_id, parent["snapshot-id"], sequence, first_row_id)
     snapshot["manifest-list"] = f"{prefix}snap-{snapshot_id}-{uuid4()}.avro"
     write(snapshot["manifest-list"], data)
     return snapshot

@@ -17,7 +17,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import StaticTable
 
 from lakeward.errors import MetadataConflict
-from lakeward.iceberg import commit, entries, manifests, metadata, partitions, schemas, values
+from lakeward.iceberg import commit, entries, manifest_lists, manifests, metadata, partitions, schemas, values
 from lakeward.model.files import FileStatistics, partition_key
 from tests.unit.iceberg.tables import NOW_MS, LocalTable, registered
 
@@ -173,7 +173,7 @@ def test_an_append_keeps_the_old_manifests_and_counts_what_it_added(tmp_path: Pa
     assert (one.snapshot, two.snapshot) != (None, None)
     assert two.snapshot is not None
     assert one.snapshot is not None
-    rows = manifests.read_manifest_list(table.read(two.snapshot["manifest-list"]))
+    rows = manifest_lists.read_manifest_list(table.read(two.snapshot["manifest-list"]))
     assert [r["sequence_number"] for r in rows] == [2, 1]
     assert [r["manifest_path"] for r in rows] == [two.written[0], one.written[0]]
     assert two.superseded == []
@@ -246,13 +246,13 @@ def test_removed_files_are_gone_and_the_others_keep_their_numbers(tmp_path: Path
     assert table.pyiceberg().scan().to_arrow().num_rows == 0
     after_that = table.build([table.parquet(pa.table({"a": pa.array([1], pa.int32())}), {field: 0})])
     assert after_that.snapshot is not None
-    rows = manifests.read_manifest_list(table.read(after_that.snapshot["manifest-list"]))
+    rows = manifest_lists.read_manifest_list(table.read(after_that.snapshot["manifest-list"]))
     assert len(rows) == 1, "manifests without a live file leave the list"
     assert len(after_that.superseded) == 3
 
 
 def all_entries(table: LocalTable) -> list[dict[str, Any]]:
-    rows = manifests.read_manifest_list(table.read(table.document["snapshots"][-1]["manifest-list"]))
+    rows = manifest_lists.read_manifest_list(table.read(table.document["snapshots"][-1]["manifest-list"]))
     return [e for row in rows for e in manifests.read_manifest(table.read(row["manifest_path"]), row).entries]
 
 
@@ -451,11 +451,11 @@ def test_a_deletion_vector_goes_with_its_file_and_the_others_stay(tmp_path: Path
     data = manifests.manifest_bytes(made)
     table.write(f"{tmp_path}/metadata/dv.avro", data)
     [parent] = table.document["snapshots"]
-    rows = manifests.read_manifest_list(table.read(parent["manifest-list"]))
-    rows.append(manifests.manifest_file(made, f"{tmp_path}/metadata/dv.avro", len(data), 5, 2))
+    rows = manifest_lists.read_manifest_list(table.read(parent["manifest-list"]))
+    rows.append(manifest_lists.manifest_file(made, f"{tmp_path}/metadata/dv.avro", len(data), 5, 2))
     parent["manifest-list"] = f"{tmp_path}/metadata/list.avro"
     parent["summary"] |= {"total-delete-files": "2", "total-position-deletes": "6"}
-    table.write(parent["manifest-list"], manifests.manifest_list_bytes(3, rows, parent["snapshot-id"], None, 1, 0))
+    table.write(parent["manifest-list"], manifest_lists.manifest_list_bytes(3, rows, parent["snapshot-id"], None, 1, 0))
     built = table.build(removed=["/x/1"])
     live = [(e["data_file"]["file_path"], e["data_file"]["referenced_data_file"]) for e in live_entries(table)]
     assert live == [("/x/2", None), ("/x/dv.puffin", "/x/2")]

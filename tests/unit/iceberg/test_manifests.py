@@ -1,4 +1,4 @@
-"""Manifests and manifest lists: what is written is read again, by this engine and by fastavro alone."""
+"""Manifests: what is written is read again, by this engine and by fastavro alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeward.errors import StorageError
-from lakeward.iceberg import avro, entries, manifests, partitions, schemas, values
+from lakeward.iceberg import avro, entries, manifest_lists, manifests, partitions, schemas, values
 from lakeward.model.files import FileStatistics, partition_key
 from lakeward.model.tables import Document
 from tests.unit.iceberg.tables import registered
@@ -91,7 +91,7 @@ def test_what_is_written_is_read_again(files: list[Any], version: int) -> None:
         record = entries.data_file(file, group)
         written.add(manifests.ADDED, record, manifests.encode_entry(group.layout, manifests.ADDED, record, 77))
     data = manifests.manifest_bytes(written)
-    row = manifests.manifest_file(written, "/m", len(data), 77, 5)
+    row = manifest_lists.manifest_file(written, "/m", len(data), 77, 5)
     row["first_row_id"] = 1000 if version == 3 else None
     manifest = manifests.read_manifest(data, row)
     next_id = 1000
@@ -109,7 +109,7 @@ def test_what_is_written_is_read_again(files: list[Any], version: int) -> None:
         if version == 3:
             assert found["first_row_id"] == next_id
             next_id += file.row_count
-        assert manifests.may_hold(row, manifest.fields, found["partition"])
+        assert manifest_lists.may_hold(row, manifest.fields, found["partition"])
     assert sum(r is None for f in files for r in f.partition.values()) == 0 or any(
         s["contains_null"] for s in row["partitions"]
     )
@@ -142,7 +142,7 @@ def test_bytes_are_taken_over_by_no_manifest_of_another_form() -> None:
     written = manifests.Written(group.layout)
     written.add(manifests.ADDED, record, manifests.encode_entry(group.layout, manifests.ADDED, record, 1))
     data = manifests.manifest_bytes(written)
-    manifest = manifests.read_manifest(data, manifests.manifest_file(written, "/m", len(data), 77, 5))
+    manifest = manifests.read_manifest(data, manifest_lists.manifest_file(written, "/m", len(data), 77, 5))
     newer = entries.Groups(document(3)).of(0, 0).layout
     assert manifest.form == group.layout.form != newer.form
     repeated = _again(newer, manifest, {"added_snapshot_id": 1, "sequence_number": 5})
@@ -173,31 +173,6 @@ def test_partition_names_that_avro_lacks_are_written_in_its_characters() -> None
     named = {f["field-id"]: (f["name"], f.get("iceberg-field-name")) for f in partition["fields"]}
     assert named[1003] == ("_xFC_x201", "ü 1")
     fastavro.parse_schema(group.layout.schema)
-
-
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_manifest_list_is_read_as_it_was_written(version: int) -> None:
-    layout = manifests.layout(version, SCHEMA, SPEC)
-    rows = [manifests.manifest_file(manifests.Written(layout), f"/m{n}", n, 7, 3) for n in range(3)]
-    rows[0]["partitions"] = [{"contains_null": True, "contains_nan": None, "lower_bound": b"a", "upper_bound": None}]
-    if version == 3:
-        assert manifests.assign_row_ids(rows, 40) == 40
-    data = manifests.manifest_list_bytes(version, rows, 7, None, 3, 40 if version == 3 else None)
-    found = manifests.read_manifest_list(data)
-    assert [{k: v for k, v in r.items() if version == 3 or k != "first_row_id"} for r in rows] == found
-
-
-def test_names_of_another_writer_do_not_matter_only_field_ids_do() -> None:
-    layout = manifests.layout(2, SCHEMA, SPEC)
-    rows = [manifests.manifest_file(manifests.Written(layout), "/m", 1, 7, 3)]
-    container = avro.read_container(manifests.manifest_list_bytes(2, rows, 7, None, 3), {})
-    schema = container.schema
-    for field in schema["fields"]:
-        field["name"] = field["name"].replace("files_count", "data_files_count")
-    encode = avro.encoder(avro.canonical(schema, {}))
-    renamed = [{k.replace("files_count", "data_files_count"): v for k, v in r.items()} for r in rows]
-    other = avro.write_container(schema, {}, [encode(r) for r in renamed])
-    assert manifests.read_manifest_list(other)[0]["added_files_count"] == 0
 
 
 def test_a_named_type_that_is_defined_twice_or_referred_to_is_read() -> None:
@@ -258,11 +233,11 @@ def test_a_number_that_avro_lacks_is_refused(number: Any) -> None:
 
 def test_damaged_files_are_named_as_such() -> None:
     layout = manifests.layout(2, SCHEMA, SPEC)
-    row = manifests.manifest_file(manifests.Written(layout), "/m", 1, 7, 3)
-    data = manifests.manifest_list_bytes(2, [row], 7, None, 3)
+    row = manifest_lists.manifest_file(manifests.Written(layout), "/m", 1, 7, 3)
+    data = manifest_lists.manifest_list_bytes(2, [row], 7, None, 3)
     for broken in (b"", b"PAR1", data[:10], data[:-20], data[: len(data) // 2]):
         with pytest.raises(StorageError):
-            manifests.read_manifest_list(broken)
+            manifest_lists.read_manifest_list(broken)
         with pytest.raises(StorageError):
             manifests.read_manifest(broken, row)
     with pytest.raises(StorageError, match="no manifest"):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakeward.errors import InvalidSetting
-from lakeward.iceberg import commit, entries, evolution, manifests, merging, metadata, partitions
+from lakeward.iceberg import commit, entries, evolution, manifest_lists, manifests, merging, metadata, partitions
 from lakeward.iceberg.merging import Rule
 from lakeward.model.files import partition_key
 from tests.unit.iceberg.tables import LocalTable, registered
@@ -22,7 +22,7 @@ KEPT = ("snapshot_id", "sequence_number", "file_sequence_number")
 def listed(table: LocalTable) -> list[dict[str, Any]]:
     current = metadata.current_snapshot(table.document)
     assert current is not None
-    return manifests.read_manifest_list(table.read(current["manifest-list"]))
+    return manifest_lists.read_manifest_list(table.read(current["manifest-list"]))
 
 
 def live_entries(table: LocalTable) -> dict[str, dict[str, Any]]:
@@ -181,7 +181,7 @@ def test_deletes_are_merged_among_themselves_and_keep_their_sequence_numbers(tmp
     table.build([registered("/x/1"), registered("/x/2")])
     group = entries.Groups(table.document).of(0, 0)
     [parent] = table.document["snapshots"]
-    rows = manifests.read_manifest_list(table.read(parent["manifest-list"]))
+    rows = manifest_lists.read_manifest_list(table.read(parent["manifest-list"]))
     for number in (1, 2):
         made = manifests.Written(group.layout, content=manifests.DELETES)
         vector = {
@@ -196,9 +196,9 @@ def test_deletes_are_merged_among_themselves_and_keep_their_sequence_numbers(tmp
         made.add(manifests.ADDED, vector, manifests.encode_entry(group.layout, manifests.ADDED, vector, 5))
         data = manifests.manifest_bytes(made)
         table.write(f"{tmp_path}/metadata/dv{number}.avro", data)
-        rows.append(manifests.manifest_file(made, f"{tmp_path}/metadata/dv{number}.avro", len(data), 5, number))
+        rows.append(manifest_lists.manifest_file(made, f"{tmp_path}/metadata/dv{number}.avro", len(data), 5, number))
     parent["manifest-list"] = f"{tmp_path}/metadata/list.avro"
-    table.write(parent["manifest-list"], manifests.manifest_list_bytes(3, rows, parent["snapshot-id"], None, 1, 0))
+    table.write(parent["manifest-list"], manifest_lists.manifest_list_bytes(3, rows, parent["snapshot-id"], None, 1, 0))
     before = live_entries(table)
     merge(table)
     assert sorted((row["content"], row["existing_files_count"]) for row in listed(table)) == [(0, 0), (1, 2)]
