@@ -243,15 +243,20 @@ CALLS: dict[str, list[Call]] = {
     ],
     "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
     "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],
-    "foreign_metadata.has_source_record": [lambda m, c: m.has_source_record(c, "s1", "t1", "r-1")],
-    "foreign_metadata.imported_id": [
-        lambda m, c: m.imported_id(c, "sync_runs", "k-1"),
-        lambda m, c: m.imported_id(c, "error_log", "k-1"),
-        lambda m, c: m.imported_id(c, "dead_letter_queue", "k-1"),
+    "foreign_metadata.has_source_record": [lambda m, c: m.has_source_record(c, "s1", "t1", "r-1", but="k-1")],
+    "foreign_metadata.imported": [
+        lambda m, c: m.imported(c, "sync_runs", "k-1"),
+        lambda m, c: m.imported(c, "error_log", "k-1"),
+        lambda m, c: m.imported(c, "dead_letter_queue", "k-1"),
     ],
     "foreign_metadata.insert": [lambda m, c: m.insert(c, "sync_runs", _new_run)],
     "foreign_metadata.names": [],  # of another database
     "foreign_metadata.rows": [],
+    "foreign_metadata.update": [
+        lambda m, c: m.update(c, "sync_runs", 1, {"node_id": "n"}),
+        lambda m, c: m.update(c, "error_log", 1, {"error_code": "e"}),
+        lambda m, c: m.update(c, "dead_letter_queue", 1, {"error_message": "m"}),
+    ],
     "info.load": [lambda m, c: m.load(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "groups.delete": [lambda m, c: m.delete(c, 7)],

@@ -23,15 +23,15 @@ def migrate_metadata(
 ) -> None:
     """Bring operations metadata over from a cartridge-warp database.
 
-    Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is. Nothing is
-    written to the source. The exit code is 1 if a row could not be kept.
+    Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is, but ends here
+    where it has ended there. Nothing is written to the source. The exit code is 1 if a row could not be kept.
     """
     from lakeward.registry.metadata_import import import_metadata
 
     with context.lake() as lake:
         found = import_metadata(lake.registry, source, schema)
     rows = [{**as_row(each), "refused_count": len(each.refused)} for each in found]
-    show_rows("tables", rows, ("table", "found", "imported", "present", "refused_count"), json=context.json)
+    show_rows("tables", rows, ("table", "found", "imported", "ended", "present", "refused_count"), json=context.json)
     refused = [f"{each.table} {reason}" for each in found for reason in each.refused]
     if refused:
         if not context.json:

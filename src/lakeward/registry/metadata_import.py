@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import InvalidInput
+from lakeward.errors import InvalidInput, LakewardError
 from lakeward.model.operations import (
     DeadLetterStatus,
     ErrorStatus,
@@ -23,9 +23,11 @@ from lakeward.model.operations import (
     SyncStatus,
 )
 from lakeward.model.schema_versions import EvolutionType, SchemaChange, SchemaDefinition
-from lakeward.registry import redaction, runs, schema_changes
+from lakeward.registry import arguments, redaction, runs, schema_changes
+from lakeward.registry.dead_letters import MAX_SOURCE_ID
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names
+from lakeward.registry.schema_versions import MAX_INT32
 from lakeward.store import dialect, foreign_metadata, markers, schema_versions
 from lakeward.store.database import Database
 
@@ -39,6 +41,7 @@ class TableImport(msgspec.Struct, frozen=True):
     table: str
     found: int
     imported: int
+    ended: int  # came over before, and have ended there since
     present: int  # came over before, or what is here is newer
     refused: list[str]  # which, and why
 
@@ -46,9 +49,10 @@ class TableImport(msgspec.Struct, frozen=True):
 def import_metadata(registry: Registry, source_url: str, source_schema: str = "cartridge_warp") -> list[TableImport]:
     """Read the five tables of a PostgreSQL schema, and keep what is not here yet; what became of each table's rows.
 
-    Runs, errors and dead letters are known again by their ids there, versions of schemas by their numbers; a position is
-    taken unless the one here is newer. References go with them. A table that is missing there is left out. A row that cannot
-    be kept is reported, and the others come over. Nothing is written there.
+    Runs, errors and dead letters are known again by their ids there, versions of schemas by their numbers; what has ended
+    there since it came over, and still waits here, ends here too. A position is taken unless the one here is newer. References
+    go with them. A table that is missing there is left out. A row that cannot be kept is reported, and the others come over.
+    Nothing is written there.
 
     Raises:
         InvalidInput: the source is no PostgreSQL database, or has none of these tables.
@@ -71,19 +75,43 @@ def import_metadata(registry: Registry, source_url: str, source_schema: str = "c
 
 
 def _table(registry: Registry, source: Database, schema: str, name: str) -> TableImport:
-    prefix = f"{source.url.host}/{source.url.database}.{schema}:"
-    kept = {True: 0, False: 0}
+    prefix = f"{source.url.host}:{source.url.port or 5432}/{source.url.database}.{schema}:"
+    kept = {"imported": 0, "ended": 0, "present": 0}
     refused: list[str] = []
+    seen: set[Any] = set()
     with source.read() as connection:
         for rows in _batches(foreign_metadata.rows(connection, schema, name)):
             with registry.database.transaction() as target:
                 for row in rows:
                     try:
-                        kept[_KEEP[name](target, prefix, _plain(row))] += 1
-                    except (InvalidInput, ValueError, TypeError, KeyError, sa.exc.IntegrityError) as error:
-                        reason = redaction.text(str(error).splitlines()[0][:300])
-                        refused.append(f"{row.get('id')}: {reason or type(error).__name__}")
-    return TableImport(name, sum(kept.values()) + len(refused), kept[True], kept[False], refused)
+                        _check_id(row, seen)
+                        with target.begin_nested():  # one that is refused undoes nothing else
+                            kept[_KEEP[name](target, prefix, _plain(row))] += 1
+                    except _REFUSALS as error:
+                        refused.append(f"{row.get('id')}: {_reason(error)}")
+    return TableImport(name, sum(kept.values()) + len(refused), **kept, refused=refused)
+
+
+_REFUSALS = (
+    *(LakewardError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError),
+    *(sa.exc.IntegrityError, sa.exc.DataError),
+)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    return redaction.text((str(error) or type(error).__name__).splitlines()[0][:300])
+
+
+def _check_id(row: Row, seen: set[Any]) -> None:
+    """Rows are known again by their ids."""
+    row_id = row.get("id")
+    if row_id is None:
+        raise ValueError("it has no id")
+    if row_id in seen:
+        raise ValueError("another row has this id")
+    seen.add(row_id)
 
 
 def _batches(rows: Iterable[Row]) -> Iterable[list[Row]]:
@@ -98,6 +126,10 @@ def _batches(rows: Iterable[Row]) -> Iterable[list[Row]]:
 
 
 # Values -------------------------------------------------------------------------------------------------------------------
+_TIMES = (
+    *("started_at", "completed_at", "last_updated", "registered_at", "created_at", "occurred_at", "resolved_at"),
+    *("next_retry_at", "first_failed_at", "last_failed_at", "last_error_at"),
+)
 _DOCUMENTS = ("position_data", "schema_definition", "source_info", "destination_info", "error_details", "record_data")
 
 
@@ -107,9 +139,25 @@ def _plain(row: Row) -> dict[str, Any]:
     for name, value in row.items():
         if name in _DOCUMENTS and isinstance(value, str):
             made[name] = json.loads(value, parse_float=_number)
+        elif name in _TIMES and isinstance(value, str):
+            made[name] = _moment(name, value)
         else:
-            made[name] = value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+            made[name] = value
     return made
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} {text!r} is no time that can be kept") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _whole(row: Row, name: str, default: int = 0, *, least: int = 0, most: int = (1 << 63) - 1) -> int:
+    """Numeric columns hold numbers that are none, and some that no bigint is."""
+    value = row.get(name)
+    return default if value is None else arguments.whole(int(value), name, least, most)
 
 
 def _number(text: str) -> float | Decimal:
@@ -131,29 +179,47 @@ def _or_default(kind: type[StrEnum], value: Any, default: Any) -> Any:
 
 
 def _time(row: Row, *names: str) -> datetime:
-    """The first that is known. Raises KeyError."""
+    """The first that is known. Raises ValueError: none is."""
     for name in names:
         if isinstance(row.get(name), datetime):
             found: datetime = row[name]
             return found
-    raise KeyError(f"no time: {', '.join(names)}")
+    raise ValueError(f"it has no time: {', '.join(names)}")
 
 
 def _run(connection: sa.Connection, prefix: str, row: Row, column: str = "sync_run_id") -> int | None:
     key = row.get(column)
-    return None if key is None else foreign_metadata.imported_id(connection, "sync_runs", f"{prefix}{key}")
+    return _imported_id(connection, "sync_runs", prefix, key)
 
 
-# Tables: each keeps a row, and says whether it was new ----------------------------------------------------------------------
-def _sync_run(connection: sa.Connection, prefix: str, row: Row) -> bool:
-    key = f"{prefix}{row['id']}"
-    if foreign_metadata.imported_id(connection, "sync_runs", key) is not None:
-        return False
+def _imported_id(connection: sa.Connection, name: str, prefix: str, key: Any) -> int | None:
+    found = None if key is None else foreign_metadata.imported(connection, name, f"{prefix}{key}")
+    return None if found is None else found[0]
+
+
+def _keep(connection: sa.Connection, name: str, key: str, values: dict[str, Any]) -> str:
+    """Insert a row; or end the one that came over before, where it waits still."""
+    found = foreign_metadata.imported(connection, name, key)
+    if found is None:
+        foreign_metadata.insert(connection, name, {**values, "import_key": key})
+        return "imported"
+    row_id, status = found
+    if status not in _WAITING or values["status"] in _WAITING:
+        return "present"
+    foreign_metadata.update(connection, name, row_id, values)
+    return "ended"
+
+
+# What nobody has worked on here; a claimed dead letter is its worker's.
+_WAITING = frozenset({SyncStatus.RUNNING.value, ErrorStatus.OPEN.value, DeadLetterStatus.PENDING.value})
+
+
+# Tables: each keeps a row, and says what became of it ----------------------------------------------------------------------
+def _sync_run(connection: sa.Connection, prefix: str, row: Row) -> str:
     check_names(row["schema_name"])
     status = _one_of(SyncStatus, row["status"], {"success": "completed", "error": "failed", "canceled": "cancelled"})
     started = _time(row, "started_at")
     ended = None if status == SyncStatus.RUNNING else max(_time(row, "completed_at", "started_at"), started)
-    duration = row.get("duration_ms")
     counts = ("records_processed", "records_inserted", "records_updated", "records_deleted", "bytes_processed")
     values = {
         "schema_name": row["schema_name"],
@@ -161,21 +227,21 @@ def _sync_run(connection: sa.Connection, prefix: str, row: Row) -> bool:
         "status": status,
         "started_at": started,
         "completed_at": ended,
-        "duration_ms": None if ended is None else int(duration or (ended - started).total_seconds() * 1000),
+        "duration_ms": None
+        if ended is None
+        else _whole(row, "duration_ms", int((ended - started).total_seconds() * 1000)),
         "last_seen_at": ended or started,
-        **{name: int(row.get(name) or 0) for name in counts},
+        **{name: _whole(row, name) for name in counts},
         **{
             name: redaction.storable(row.get(name))
             for name in ("config_hash", "instance_id", "node_id", "error_message")
         },
         **{name: runs.info(row.get(name), name) for name in ("source_info", "destination_info", "error_details")},
-        "import_key": key,
     }
-    foreign_metadata.insert(connection, "sync_runs", values)
-    return True
+    return _keep(connection, "sync_runs", f"{prefix}{row['id']}", values)
 
 
-def _sync_marker(connection: sa.Connection, prefix: str, row: Row) -> bool:
+def _sync_marker(connection: sa.Connection, prefix: str, row: Row) -> str:
     schema_name, table_name = row["schema_name"], row.get("table_name") or None
     check_names(schema_name, table_name)
     kind = MarkerType(_one_of(MarkerType, row["marker_type"], {"streaming": "stream", "initial_load": "initial"}))
@@ -184,22 +250,28 @@ def _sync_marker(connection: sa.Connection, prefix: str, row: Row) -> bool:
     changed = _time(row, "last_updated")
     found = markers.load(connection, schema_name, table_name, kind, lock=True)
     if found is not None and found.last_updated >= changed:
-        return False
+        return "present"
     markers.upsert(
         connection, schema_name, table_name, kind, row["position_data"], changed, _run(connection, prefix, row)
     )
-    return True
+    return "imported"
 
 
-def _schema_version(connection: sa.Connection, _: str, row: Row) -> bool:
+def _schema_version(connection: sa.Connection, _: str, row: Row) -> str:
     names = row["schema_name"], row["table_name"]
     check_names(*names)
-    version = int(row["version"])
-    if schema_versions.load(connection, *names, version) is not None:
-        return False
+    version = arguments.whole(row["version"], "version", 1, MAX_INT32)
     given = row["schema_definition"]
+    if not isinstance(given, dict):
+        raise InvalidInput("schema_definition is no object")
     definition = SchemaDefinition(given["columns"], given.get("primary_keys") or (), given.get("indexes") or ())
     normal = schema_changes.normal(definition)
+    digest = schema_changes.digest(normal)  # by our canonical form, or each would count as changed
+    found = schema_versions.load(connection, *names, version)
+    if found is not None and found.schema_hash != digest:
+        raise InvalidInput(f"version {version} of {names[0]}.{names[1]} is here with another definition")
+    if found is not None:
+        return "present"
     before = schema_versions.load(connection, *names, version - 1)
     kind = EvolutionType(_one_of(EvolutionType, row["evolution_type"], {"modify_type": "modify_column"}))
     changes = schema_changes.diff(before.schema_definition if before else None, normal)
@@ -210,27 +282,24 @@ def _schema_version(connection: sa.Connection, _: str, row: Row) -> bool:
             "table_name": names[1],
             "version": version,
             "schema_definition": normal,
-            "schema_hash": schema_changes.digest(normal),  # by our canonical form, or each would count as changed
+            "schema_hash": digest,
             "evolution_type": kind.value,
             "changes": changes if before or kind == EvolutionType.CREATE else [SchemaChange(kind)],
-            "previous_version": row.get("previous_version"),
+            "previous_version": arguments.whole_or_none(row.get("previous_version"), "previous_version", 0, MAX_INT32),
             "registered_at": _registered(connection, row),
         },
     )
-    return True
+    return "imported"
 
 
 def _registered(connection: sa.Connection, row: Row) -> datetime:
     try:
         return _time(row, "registered_at", "created_at")
-    except KeyError:
+    except ValueError:
         return dialect.now(connection)
 
 
-def _error(connection: sa.Connection, prefix: str, row: Row) -> bool:
-    key = f"{prefix}{row['id']}"
-    if foreign_metadata.imported_id(connection, "error_log", key) is not None:
-        return False
+def _error(connection: sa.Connection, prefix: str, row: Row) -> str:
     check_names(row["schema_name"], row.get("table_name") or None)
     occurred = _time(row, "occurred_at")
     status = _or_default(ErrorStatus, row.get("status"), ErrorStatus.OPEN.value)
@@ -246,58 +315,54 @@ def _error(connection: sa.Connection, prefix: str, row: Row) -> bool:
         "stack_trace": redaction.storable(row.get("stack_trace")),
         "record_data": row.get("record_data"),
         "operation_type": _or_default(OperationType, row.get("operation_type"), None),
-        "retry_count": int(row.get("retry_count") or 0),
-        "max_retries": int(row.get("max_retries") or 0),
+        "retry_count": _whole(row, "retry_count", most=MAX_INT32),
+        "max_retries": _whole(row, "max_retries", most=MAX_INT32),
         "next_retry_at": row.get("next_retry_at") if is_open else None,
         "status": status,
         "occurred_at": occurred,
         "resolved_at": None if is_open else max(_time(row, "resolved_at", "occurred_at"), occurred),
-        "import_key": key,
     }
-    foreign_metadata.insert(connection, "error_log", values)
-    return True
+    return _keep(connection, "error_log", f"{prefix}{row['id']}", values)
 
 
-def _dead_letter(connection: sa.Connection, prefix: str, row: Row) -> bool:
+def _dead_letter(connection: sa.Connection, prefix: str, row: Row) -> str:
     key = f"{prefix}{row['id']}"
-    if foreign_metadata.imported_id(connection, "dead_letter_queue", key) is not None:
-        return False
     schema_name, table_name = row["schema_name"], row["table_name"]
     check_names(schema_name, table_name)
+    if row.get("record_data") is None:
+        raise InvalidInput("record_data is null")
     status = _one_of(
         DeadLetterStatus, row.get("status") or "pending", {"processing": "pending", "ignored": "discarded"}
     )
     created = _time(row, "created_at", "first_failed_at", "occurred_at", "last_failed_at")
-    source_id = None if row.get("source_record_id") is None else str(row["source_record_id"])
-    # A second row of one source record stays apart here, and says in its envelope which it is of.
-    taken = source_id is not None and foreign_metadata.has_source_record(connection, schema_name, table_name, source_id)
-    error = row.get("error_log_id")
+    source_id = str(row["source_record_id"]) if row.get("source_record_id") not in (None, "") else None
+    # A second row of one source record stays apart here, as does one whose id no index holds; its envelope has the id.
+    apart = source_id is not None and (
+        len(source_id.encode()) > MAX_SOURCE_ID
+        or foreign_metadata.has_source_record(connection, schema_name, table_name, source_id, but=key)
+    )
     waits = status == DeadLetterStatus.PENDING
     values = {
         "schema_name": schema_name,
         "table_name": table_name,
         "operation_type": _or_default(OperationType, row.get("operation_type"), OperationType.UPSERT.value),
         "record_data": row["record_data"],
-        "envelope": {"source_record_id": source_id} if taken else None,
-        "source_record_id": None if taken else source_id,
+        "envelope": {"source_record_id": source_id} if apart else None,
+        "source_record_id": None if apart else source_id,
         "sync_run_id": _run(connection, prefix, row),
-        "error_log_id": None
-        if error is None
-        else foreign_metadata.imported_id(connection, "error_log", f"{prefix}{error}"),
+        "error_log_id": _imported_id(connection, "error_log", prefix, row.get("error_log_id")),
         "error_message": redaction.storable(row.get("error_message")),
-        "error_count": max(1, int(row.get("error_count") or 1)),
+        "error_count": max(1, _whole(row, "error_count", 1, most=MAX_INT32)),
         "status": status,
         "created_at": created,
         "last_failed_at": max(_time(row, "last_failed_at", "last_error_at", "created_at", "occurred_at"), created),
         "resolved_at": None if waits else max(_time(row, "resolved_at", "created_at", "occurred_at"), created),
-        "import_key": key,
     }
-    foreign_metadata.insert(connection, "dead_letter_queue", values)
-    return True
+    return _keep(connection, "dead_letter_queue", key, values)
 
 
 # In this order: later ones refer to those before.
-_KEEP: dict[str, Callable[[sa.Connection, str, Row], bool]] = {
+_KEEP: dict[str, Callable[[sa.Connection, str, Row], str]] = {
     "sync_runs": _sync_run,
     "sync_markers": _sync_marker,
     "schema_registry": _schema_version,

@@ -20,11 +20,15 @@ def names(connection: sa.Connection, schema: str) -> set[str]:
 
 
 def rows(connection: sa.Connection, schema: str, name: str) -> Iterator[dict[str, Any]]:
-    """All rows of a table, fetched some at a time; documents as their text."""
+    """All rows of a table, fetched some at a time; documents as their text, and times too, in UTC: there are some that
+    Python cannot hold."""
+    connection.exec_driver_sql("SELECT set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true)")
     kinds = {each["name"]: each["type"] for each in sa.inspect(connection).get_columns(name, schema)}
     table = sa.table(name, *(sa.column(each) for each in kinds), schema=schema)
     shown = [
-        sa.cast(column, sa.Text).label(column.name) if isinstance(kinds[column.name], sa.JSON) else column
+        sa.cast(column, sa.Text).label(column.name)
+        if isinstance(kinds[column.name], (sa.JSON, sa.DateTime))
+        else column
         for column in table.columns
     ]
     order = [table.c[each] for each in _ORDER if each in table.c]
@@ -33,22 +37,32 @@ def rows(connection: sa.Connection, schema: str, name: str) -> Iterator[dict[str
         yield dict(row)
 
 
-def imported_id(connection: sa.Connection, name: str, key: str) -> int | None:
-    """The id under which a row was brought over."""
-    table = _IMPORTED[name]
-    found: int | None = connection.execute(sa.select(table.c.id).where(table.c.import_key == key)).scalar_one_or_none()
-    return found
+def imported(connection: sa.Connection, name: str, key: str) -> tuple[int, str] | None:
+    """The id under which a row was brought over, and the status that it has now."""
+    c = _IMPORTED[name].c
+    found = connection.execute(sa.select(c.id, c.status).where(c.import_key == key)).one_or_none()
+    return None if found is None else (found.id, found.status)
 
 
 def insert(connection: sa.Connection, name: str, values: dict[str, Any]) -> None:
-    """A row of one of the operations tables, as it is. In a savepoint: one that is refused undoes nothing else."""
-    with connection.begin_nested():
-        connection.execute(metadata.tables[name].insert().values(values))
+    """A row of one of the operations tables, as it is."""
+    connection.execute(metadata.tables[name].insert().values(values))
 
 
-def has_source_record(connection: sa.Connection, schema_name: str, table_name: str, source_record_id: str) -> bool:
+def update(connection: sa.Connection, name: str, row_id: int, values: dict[str, Any]) -> None:
+    c = _IMPORTED[name].c
+    connection.execute(_IMPORTED[name].update().where(c.id == row_id).values(values))
+
+
+def has_source_record(
+    connection: sa.Connection, schema_name: str, table_name: str, source_record_id: str, *, but: str
+) -> bool:
+    """Whether there is a dead letter of a source record that was not brought over under the key `but`."""
     c = dead_letter_queue.c
     query = sa.select(c.id).where(
-        c.schema_name == schema_name, c.table_name == table_name, c.source_record_id == source_record_id
+        c.schema_name == schema_name,
+        c.table_name == table_name,
+        c.source_record_id == source_record_id,
+        c.import_key.is_distinct_from(but),
     )
     return connection.execute(query.limit(1)).first() is not None

@@ -126,6 +126,94 @@ def test_what_has_come_over_is_left_alone_and_a_newer_position_stays(registry: R
     assert positions.get(registry, MarkerType.BATCH, "shop", "orders") == {"timestamp": "mine"}
 
 
+def test_what_has_ended_there_since_ends_here_and_what_was_done_here_stays(registry: Registry, source: str) -> None:
+    import_metadata(registry, source)
+    with psycopg.connect(source.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(
+            """SET search_path = cartridge_warp;
+            UPDATE sync_runs SET status = 'completed', completed_at = '2026-01-02T01:00:00Z', records_processed = 77
+            WHERE status = 'RUNNING';
+            UPDATE error_log SET status = 'resolved';
+            UPDATE dead_letter_queue SET status = 'resolved'"""
+        )
+    apart, letter = dead_letters.list_dead_letters(registry)
+    (claimed,) = dead_letters.claim(registry, "worker", 1)
+    assert claimed.id == letter.id
+    found = {each.table: (each.ended, each.present) for each in import_metadata(registry, source)}
+    assert found["sync_runs"] == (1, 1)
+    assert found["error_log"] == (1, 1)
+    assert found["dead_letter_queue"] == (1, 1)
+    run = runs.list_runs(registry)[0]
+    assert (run.status, run.records_processed, run.duration_ms) == (SyncStatus.COMPLETED, 77, 3_600_000)
+    assert dead_letters.get(registry, apart.id).status == DeadLetterStatus.RESOLVED
+    assert dead_letters.get(registry, letter.id) == claimed, "its worker's"
+    assert {each.table: each.ended for each in import_metadata(registry, source)}["sync_runs"] == 0
+
+
+ODD = """
+CREATE SCHEMA "Odd ""Name"" 1";
+SET search_path = "Odd ""Name"" 1";
+CREATE TABLE sync_runs (id INT, schema_name TEXT, sync_mode TEXT, status TEXT, started_at TIMESTAMP, duration_ms NUMERIC,
+  records_processed NUMERIC, source_info TEXT);
+INSERT INTO sync_runs VALUES
+  (1, 'kept', 'batch', 'completed', '2026-01-01', 5, 5, '{"a": 1}'), (1, 'twice', 'batch', 'completed', '2026-01-02', 5, 5, NULL),
+  (NULL, 'a', 'batch', 'completed', '2026-01-01', 5, 5, NULL), (NULL, 'b', 'batch', 'completed', '2026-01-01', 5, 5, NULL),
+  (4, 'a', 'batch', 'completed', 'infinity', 5, 5, NULL), (5, 'a', 'batch', 'completed', '0044-03-15 BC', 5, 5, NULL),
+  (6, 'a', 'batch', 'completed', '2026-01-01', 1e30, 5, NULL), (7, 'a', 'batch', 'completed', '2026-01-01', 5, 'NaN', NULL),
+  (8, 'a', 'batch', 'completed', '2026-01-01', 5, 'Infinity', NULL), (9, NULL, 'batch', 'completed', '2026-01-01', 5, 5, NULL),
+  (10, 'a', 'batch', 'completed', '2026-01-01', 5, 5, '{"a": '), (11, 'a', NULL, 'completed', '2026-01-01', 5, 5, NULL),
+  (12, 'a', 'batch', 'running', NULL, NULL, NULL, NULL), (13, 'a', 'batch', 'running', '2026-01-01', NULL, NULL, repeat('[', 5000)),
+  (14, 'kept too', 'batch', 'running', '2026-01-01', NULL, NULL, NULL);
+CREATE TABLE sync_markers (id INT, table_name TEXT, marker_type TEXT, position_data JSONB, last_updated TIMESTAMPTZ);
+INSERT INTO sync_markers VALUES (1, 'no schema_name', 'stream', '{}', '2026-01-01');
+CREATE TABLE schema_registry (id INT, schema_name TEXT, table_name TEXT, version INT, schema_definition JSONB, evolution_type TEXT);
+INSERT INTO schema_registry VALUES
+  (1, 's', 't', 1, '{"columns": [{"name": "id", "type": "int"}]}', 'create'),
+  (2, 's', 't', 1, '{"columns": [{"name": "id", "type": "text"}]}', 'create'), (3, 's', 't', 3, NULL, 'create'),
+  (4, 's', 't', 4, '"abc"', 'create'), (5, 's', 't', 5, '{"columns": {"id": 1}}', 'create'),
+  (6, 's', 't', -1, '{"columns": [{"name": "id", "type": "int"}]}', 'create'),
+  (7, 's', 't', 7, '{"columns": [{"name": "id", "type": "bigint"}]}', 'modify_type');
+CREATE TABLE dead_letter_queue (id INT, schema_name TEXT, table_name TEXT, record_data JSONB, source_record_id TEXT,
+  error_count BIGINT, status TEXT, created_at TIMESTAMPTZ);
+INSERT INTO dead_letter_queue VALUES
+  (1, 's', 't', '{"$decimal": "x", "n": 1e400}', repeat('x', 6000), NULL, NULL, '2026-01-01'),
+  (2, 's', 't', NULL, '2', 1, 'pending', '2026-01-01'), (3, 's', 't', '{}', '3', 99999999999, 'pending', '2026-01-01'),
+  (4, 's', NULL, '{}', '4', 1, 'pending', '2026-01-01'), (5, 's', 't', '"text"', '', 1, 'odd', '2026-01-01'),
+  (6, 's', 't', '"text"', '', 1, 'pending', '2026-01-01');
+"""
+
+
+def test_rows_that_cannot_be_kept_are_named_and_the_others_come_over(
+    registry: Registry, postgres_server: PostgresServer
+) -> None:
+    url = postgres_server.create_database()
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(ODD)
+    try:
+        found = {each.table: each for each in import_metadata(registry, url, 'Odd "Name" 1')}
+        again = {each.table: each for each in import_metadata(registry, url, 'Odd "Name" 1')}
+    finally:
+        postgres_server.drop_database(url)
+    refused = {name: sorted(line.split(":")[0] for line in each.refused) for name, each in found.items()}
+    assert refused == {
+        "sync_runs": ["1", "10", "11", "12", "13", "4", "5", "6", "7", "8", "9", "None", "None"],
+        "sync_markers": ["1"],
+        "schema_registry": ["2", "3", "4", "5", "6"],
+        "dead_letter_queue": ["2", "3", "4", "5"],
+    }
+    assert "1: there is no 'schema_name'" in found["sync_markers"].refused
+    assert "2: version 1 of s.t is here with another definition" in found["schema_registry"].refused
+    assert [run.schema_name for run in runs.list_runs(registry)] == ["kept too", "kept"]
+    assert [each.version for each in schema_versions.list_versions(registry, "s", "t")] == [1, 7]
+    text, long = dead_letters.list_dead_letters(registry)
+    assert (text.record_data, text.source_record_id) == ("text", None)
+    assert long.record_data == {"$decimal": "x", "n": Decimal("1e400")}
+    assert (long.source_record_id, long.envelope) == (None, {"source_record_id": "x" * 6000})
+    assert {name: (each.imported, each.present) for name, each in again.items()} == {
+        name: (0, each.imported) for name, each in found.items()
+    }
+
+
 def test_what_cannot_be_the_source_is_refused(registry: Registry, source: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"'nowhere' of .* has none of the tables"):
         import_metadata(registry, source, "nowhere")
