@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, group
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
@@ -15,16 +15,16 @@ from lakeward.model.tables import TableMetadata
 
 
 def add_to(app: typer.Typer) -> None:
-    alter = typer.Typer(name="alter", help="Change a table.", no_args_is_help=True)
-    for name, function in (
-        ("partition-by", partition_by),
-        ("sort-by", sort_by),
-        ("set", set_),
-        ("unset", unset),
-        ("rollback", rollback),
-    ):
-        command(alter, name)(function)
-    app.add_typer(alter)
+    group(
+        app,
+        "alter",
+        "Change a table.",
+        partition_by=partition_by,
+        sort_by=sort_by,
+        set=set_,
+        unset=unset,
+        rollback=rollback,
+    )
 
 
 def partition_by(

@@ -6,16 +6,19 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
 
 
 def add_to(app: typer.Typer) -> None:
-    group = typer.Typer(name="astha", help="The components that follow the registry's changes.", no_args_is_help=True)
-    command(group, "status")(status)
-    command(group, "parked")(parked)
-    command(group, "discard")(discard)
-    app.add_typer(group)
+    group(
+        app,
+        "astha",
+        "The components that follow the registry's changes.",
+        status=status,
+        parked=parked,
+        discard=discard,
+    )
 
 
 def status(context: Context) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -76,13 +76,16 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a function to the commands as `name`. It gets a Context first, then its own arguments and options.
 
-    With `lakehouse`, --registry, --warehouse and --config are added; --json always. A LakewardError ends the command with
+    Of an argument whose type is a dataclass, each field is an argument or option: several commands can have it. With
+    `lakehouse`, --registry, --warehouse and --config are added; --json always. A LakewardError ends the command with
     exit code 1 and one line on standard error; with --json, also as {"error": {"code", "message"}} on standard output.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         shared = {"registry": _REGISTRY, "warehouse": _WAREHOUSE, "config": _CONFIG} if lakehouse else {}
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        given = _parameters(function)[1:]
+        sets: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
+        own = [one for each in given for one in (_parameters(each.annotation) if each.name in sets else [each])]
         keyword = inspect.Parameter.KEYWORD_ONLY
         options = [inspect.Parameter(each, keyword, default=None, annotation=kind) for each, kind in shared.items()]
         options.append(inspect.Parameter("as_json", keyword, default=False, annotation=_JSON))
@@ -90,8 +93,12 @@ def command(
 
         def run(**arguments: Any) -> None:
             context = Context(**{each: arguments.pop(each) for each in shared}, json=arguments.pop("as_json"))
+            made = {
+                name: kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
+                for name, kind in sets.items()
+            }
             try:
-                function(context, **arguments)
+                function(context, **made, **arguments)
             except LakewardError as error:
                 raise typer.Exit(fail(error, json=context.json)) from None
 
@@ -103,6 +110,18 @@ def command(
         return function
 
     return add
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function, eval_str=True).parameters.values())
+
+
+def group(app: typer.Typer, group_name: str, about: str, /, **commands: Callable[..., None]) -> None:
+    """Add a group of commands, each as `command` does, by name with _ for -. The group alone shows its help."""
+    made = typer.Typer(name=group_name, help=about, no_args_is_help=True)
+    for name, function in commands.items():
+        command(made, name.replace("_", "-"))(function)
+    app.add_typer(made)
 
 
 def fail(error: LakewardError, *, json: bool) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.errors import InvalidInput
 
@@ -15,10 +15,7 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=Fals
 
 
 def add_to(app: typer.Typer) -> None:
-    groups = typer.Typer(name="groups", help="Consumer groups of the log.", no_args_is_help=True)
-    for name, function in (("list", list_groups), ("show", show), ("reset", reset), ("delete", delete)):
-        command(groups, name)(function)
-    app.add_typer(groups)
+    group(app, "groups", "Consumer groups of the log.", list=list_groups, show=show, reset=reset, delete=delete)
 
 
 def list_groups(context: Context) -> None:

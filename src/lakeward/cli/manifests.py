@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from lakeward.cli.command import Context, command, limited
+from lakeward.cli.command import Context, group, limited
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
 
 
 def add_to(app: typer.Typer) -> None:
-    manifests = typer.Typer(name="manifests", help="The manifests of a table.", no_args_is_help=True)
-    for name, function in (("list", list_manifests), ("merge", merge)):
-        command(manifests, name)(function)
-    app.add_typer(manifests)
+    group(app, "manifests", "The manifests of a table.", list=list_manifests, merge=merge)
 
 
 def list_manifests(context: Context, table: TableArgument, limit: LimitOption = 100) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, command, group
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import TableArgument
@@ -18,9 +18,7 @@ def add_to(app: typer.Typer) -> None:
     command(app, "set-aside")(set_aside)
     command(app, "recover")(recover)
     command(app, "clean")(clean)
-    footers = typer.Typer(name="footers", help="The stored footers of Parquet files.", no_args_is_help=True)
-    command(footers, "rebuild")(rebuild)
-    app.add_typer(footers)
+    group(app, "footers", "The stored footers of Parquet files.", rebuild=rebuild)
 
 
 def recover(context: Context) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
-from lakeward.cli.shared import SchemaOption, TableOption, manager, people, row
+from lakeward.cli.shared import SchemaOption, TableOption, manager, people, row, show_one
 from lakeward.errors import InvalidInput
 
 SchemaArgument = Annotated[str, typer.Argument(metavar="SCHEMA", show_default=False)]
@@ -19,24 +18,16 @@ TypeOption = Annotated[str, typer.Option("--type", help="stream, batch or initia
 
 
 def add_to(app: typer.Typer) -> None:
-    of_positions: dict[str, Callable[..., None]] = {
-        "list": list_positions,
-        "show": show,
-        "set": set_position,
-        "delete": delete,
-    }
-    of_schemas: dict[str, Callable[..., None]] = {
-        "list": list_schemas,
-        "versions": versions,
-        "show": show_version,
-        "diff": diff,
-    }
-    positions = typer.Typer(name="positions", help="Where syncs go on.", no_args_is_help=True)
-    schemas = typer.Typer(name="schemas", help="Versions of source tables' schemas.", no_args_is_help=True)
-    for group, functions in ((positions, of_positions), (schemas, of_schemas)):
-        for name, function in functions.items():
-            command(group, name)(function)
-        app.add_typer(group)
+    group(app, "positions", "Where syncs go on.", list=list_positions, show=show, set=set_position, delete=delete)
+    group(
+        app,
+        "schemas",
+        "Versions of source tables' schemas.",
+        list=list_schemas,
+        versions=versions,
+        show=show_version,
+        diff=diff,
+    )
 
 
 def list_positions(context: Context, schema: SchemaOption = None) -> None:
@@ -65,8 +56,7 @@ def show(context: Context, schema: SchemaArgument, table: TableOption = None, ki
         raise InvalidInput(
             f"{schema} has no {kind} position{f' of {table}' if table else ''}; see `lakeward positions list`"
         )
-    shown = row(found[0])
-    show_record(shown if context.json else people(shown), json=context.json)
+    show_one(context, found[0])
 
 
 def set_position(
@@ -89,8 +79,7 @@ def set_position(
         marker = positions.update(
             metadata.registry, _marker_type(kind), schema, _document(position), table, expected=wanted
         )
-    shown = row(marker)
-    show_record(shown if context.json else people(shown), json=context.json)
+    show_one(context, marker)
 
 
 def _document(text: str) -> dict[str, Any]:

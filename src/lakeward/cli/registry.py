@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, command, group
 from lakeward.cli.render import as_row, cell, print_json, print_table, show_record, show_rows
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     command(app, "doctor", lakehouse=False)(doctor)
-    db = typer.Typer(name="db", help="The registry's database.", no_args_is_help=True)
-    command(db, "status")(status)
-    command(db, "upgrade")(upgrade)
-    command(db, "sizes")(sizes)
-    command(db, "vacuum")(vacuum)
-    app.add_typer(db)
+    group(app, "db", "The registry's database.", status=status, upgrade=upgrade, sizes=sizes, vacuum=vacuum)
 
 
 def doctor(context: Context) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, group
 from lakeward.cli.render import show_record, show_rows
-from lakeward.cli.shared import HoursOption, SchemaOption, SinceOption, manager, moment, people, row
+from lakeward.cli.shared import HoursOption, SchemaOption, SinceOption, manager, moment, people, row, show_one
 from lakeward.cli.tables import LimitOption
 
 RunArgument = Annotated[int, typer.Argument(metavar="RUN", show_default=False)]
@@ -25,17 +25,9 @@ _COLUMNS = (
 
 
 def add_to(app: typer.Typer) -> None:
-    runs = typer.Typer(name="runs", help="Runs of pipelines.", no_args_is_help=True)
-    for name, function in (
-        ("list", list_runs),
-        ("show", show),
-        ("end", end),
-        ("recover", recover),
-        ("stats", stats),
-        ("clean", clean),
-    ):
-        command(runs, name)(function)
-    app.add_typer(runs)
+    group(
+        app, "runs", "Runs of pipelines.", list=list_runs, show=show, end=end, recover=recover, stats=stats, clean=clean
+    )
 
 
 def list_runs(
@@ -57,8 +49,7 @@ def list_runs(
 def show(context: Context, run: RunArgument) -> None:
     """Show a run."""
     with manager(context) as metadata:
-        shown = row(metadata.get_sync_run(run))
-    show_record(shown if context.json else people(shown), json=context.json)
+        show_one(context, metadata.get_sync_run(run))
 
 
 def end(
@@ -69,8 +60,7 @@ def end(
 ) -> None:
     """End a run whose process is gone."""
     with manager(context) as metadata:
-        shown = row(metadata.complete_sync_run(run, status, error_message=message))  # type: ignore[arg-type]
-    show_record(shown if context.json else people(shown), json=context.json)
+        show_one(context, metadata.complete_sync_run(run, status, error_message=message))  # type: ignore[arg-type]
 
 
 def recover(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakeward.cli.command import Context
-from lakeward.cli.render import as_row
+from lakeward.cli.render import as_row, show_record
 from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ SinceOption = Annotated[
         "--since", help="A time such as 2026-01-02T03:04:05Z, or so long ago: 90m, 12h, 7d.", show_default=False
     ),
 ]
+StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this state.", show_default=False)]
+RunOption = Annotated[int | None, typer.Option("--run", help="Only of this run.", show_default=False)]
+AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
 # Kept by model/exact.py: shown as they are stored, so that a script loses nothing.
 _EXACT = (
     "record_data",
@@ -64,6 +67,12 @@ def people(shown: dict[str, Any]) -> dict[str, Any]:
         name: json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
         for name, value in shown.items()
     }
+
+
+def show_one(context: Context, record: Any) -> None:
+    """A record by itself, whole."""
+    shown = row(record)
+    show_record(shown if context.json else people(shown), json=context.json)
 
 
 def moment(text: str | None) -> datetime | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command, limited
+from lakeward.cli.command import Context, group, limited
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
@@ -29,20 +28,19 @@ ReplaceOption = Annotated[bool, typer.Option("--replace", help="Take the name fr
 
 
 def add_to(app: typer.Typer) -> None:
-    snapshots = typer.Typer(name="snapshots", help="Snapshots of tables, branches and tags.", no_args_is_help=True)
-    commands: dict[str, Callable[..., None]] = {
-        "list": list_snapshots,
-        "create": create,
-        "expire": expire,
-        "rollback": rollback,
-        "refs": refs,
-        "tag": tag,
-        "branch": branch,
-        "drop": drop,
-    }
-    for name, function in commands.items():
-        command(snapshots, name)(function)
-    app.add_typer(snapshots)
+    group(
+        app,
+        "snapshots",
+        "Snapshots of tables, branches and tags.",
+        list=list_snapshots,
+        create=create,
+        expire=expire,
+        rollback=rollback,
+        refs=refs,
+        tag=tag,
+        branch=branch,
+        drop=drop,
+    )
 
 
 def list_snapshots(

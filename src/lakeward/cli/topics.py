@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from lakeward.cli.command import Context, command, limited
+from lakeward.cli.command import Context, group, limited
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 from lakeward.errors import InvalidInput
@@ -27,20 +27,20 @@ _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def add_to(app: typer.Typer) -> None:
-    topics = typer.Typer(name="topics", help="The topics of the log.", no_args_is_help=True)
-    for name, function in (
-        ("list", list_topics),
-        ("create", create),
-        ("show", show),
-        ("configure", configure),
-        ("delete", delete),
-        ("append", append),
-        ("read", read),
-        ("retain", retain),
-        ("compact", compact),
-    ):
-        command(topics, name)(function)
-    app.add_typer(topics)
+    group(
+        app,
+        "topics",
+        "The topics of the log.",
+        list=list_topics,
+        create=create,
+        show=show,
+        configure=configure,
+        delete=delete,
+        append=append,
+        read=read,
+        retain=retain,
+        compact=compact,
+    )
 
 
 def list_topics(context: Context, limit: LimitOption = 100) -> None:

@@ -1,0 +1,170 @@
+"""Dead letters: which records could not be applied, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakeward.cli.command import Context, group
+from lakeward.cli.render import show_record, show_rows
+from lakeward.cli.shared import (
+    AllOption,
+    NoteOption,
+    RunOption,
+    SchemaOption,
+    StatusOption,
+    TableOption,
+    manager,
+    row,
+    show_one,
+)
+from lakeward.cli.tables import LimitOption
+from lakeward.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lakeward.metadata import DeadLetterFilter, MetadataManager
+
+LetterArgument = Annotated[int, typer.Argument(metavar="ID", show_default=False)]
+LettersArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", show_default=False)]
+EndedOption = Annotated[str | None, typer.Option("--status", help="resolved or discarded.", show_default=False)]
+_COLUMNS = ("id", "schema_name", "table_name", "operation_type", "status", "error_count", "source_record_id",
+            "claimed_by", "last_failed_at", "error_message")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """The options that say which dead letters."""
+
+    letters: LettersArgument = None
+    schema: SchemaOption = None
+    table: TableOption = None
+    every: AllOption = False
+
+    def chosen(self, status: str | None = None) -> DeadLetterFilter | None:
+        """None where ids are given. Raises InvalidInput: it is not said which."""
+        is_narrowed = self.schema is not None or self.table is not None or status is not None
+        if bool(self.letters) + (is_narrowed or self.every) != 1:
+            raise InvalidInput("say which dead letters: their ids, or --schema, --table, or --all for all there are")
+        return None if self.letters else _filter(schema_name=self.schema, table_name=self.table, status=status)
+
+
+def add_to(app: typer.Typer) -> None:
+    group(
+        app,
+        "dlq",
+        "Dead letters: records that could not be applied.",
+        list=list_letters,
+        counts=counts,
+        show=show,
+        resolve=resolve,
+        discard=discard,
+        requeue=requeue,
+        release=release,
+    )
+
+
+def _filter(**filters: Any) -> DeadLetterFilter:
+    from lakeward.metadata import DeadLetterFilter
+
+    return DeadLetterFilter(**filters)
+
+
+def list_letters(
+    context: Context,
+    schema: SchemaOption = None,
+    table: TableOption = None,
+    status: StatusOption = None,
+    run: RunOption = None,
+    limit: LimitOption = 100,
+) -> None:
+    """List dead letters, the newest first."""
+    chosen = _filter(schema_name=schema, table_name=table, status=status, sync_run_id=run)
+    with manager(context) as metadata:
+        found = metadata.list_dead_letters(chosen, limit or None)
+        total = sum(metadata.count_dead_letters(chosen).values())
+    show_rows("dead_letters", [row(each) for each in found], _COLUMNS, total, json=context.json)
+
+
+def counts(context: Context, schema: SchemaOption = None, table: TableOption = None) -> None:
+    """Count dead letters by state."""
+    with manager(context) as metadata:
+        found = metadata.count_dead_letters(_filter(schema_name=schema, table_name=table))
+    show_record(found, json=context.json)
+
+
+def show(context: Context, letter: LetterArgument) -> None:
+    """Show a dead letter with its record and envelope."""
+    with manager(context) as metadata:
+        show_one(context, metadata.get_dead_letter(letter))
+
+
+def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
+    """Say that records are where they belong: these, or all of a source or table that nobody works on."""
+    _act(
+        context,
+        "resolved",
+        which.letters,
+        which.chosen(),
+        lambda metadata, each: metadata.resolve_dead_letter(each, note),
+        lambda metadata, chosen: metadata.resolve_dead_letters(chosen, note),
+    )
+
+
+def discard(context: Context, which: Which, note: NoteOption = None) -> None:
+    """Give records up: these, or all of a source or table that nobody works on."""
+    _act(
+        context,
+        "discarded",
+        which.letters,
+        which.chosen(),
+        lambda metadata, each: metadata.discard_dead_letter(each, note),
+        lambda metadata, chosen: metadata.discard_dead_letters(chosen, note),
+    )
+
+
+def requeue(context: Context, which: Which, status: EndedOption = None) -> None:
+    """Let resolved or discarded records wait again."""
+    _act(
+        context,
+        "requeued",
+        which.letters,
+        which.chosen(status),
+        lambda metadata, each: metadata.requeue_dead_letter(each),
+        lambda metadata, chosen: metadata.requeue_dead_letters(chosen),
+    )
+
+
+def release(context: Context, schema: SchemaOption = None, table: TableOption = None, every: AllOption = False) -> None:
+    """End the claims of workers that are gone, before their leases do.
+
+    A worker that lives after all is refused when it reports.
+    """
+    _act(
+        context,
+        "released",
+        None,
+        Which(None, schema, table, every).chosen(),
+        lambda metadata, each: metadata.release_dead_letter(each),
+        lambda metadata, chosen: metadata.release_dead_letters(chosen),
+    )
+
+
+def _act(
+    context: Context,
+    what: str,
+    letters: list[int] | None,
+    chosen: DeadLetterFilter | None,
+    one: Callable[[MetadataManager, int], object],
+    many: Callable[[MetadataManager, DeadLetterFilter], int],
+) -> None:
+    with manager(context) as metadata:
+        if chosen is not None:
+            count = many(metadata, chosen)
+        else:
+            for each in letters or ():
+                one(metadata, each)
+            count = len(letters or ())
+    show_record({what: count}, json=context.json)
