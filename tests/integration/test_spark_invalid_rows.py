@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pyspark import StorageLevel
@@ -67,6 +68,27 @@ def test_a_dataframe_that_gives_other_rows_each_time_has_each_row_in_one_place(
     assert result.rows + result.dead_letters == 100
     written = lake.scan("t.r").read_all()["n"].to_pylist()
     assert sorted([*written, *(letter.record_data["n"] for letter in letters(lake))]) == list(range(100))
+
+
+def test_a_dataframe_that_has_bad_rows_only_when_it_is_written_is_refused_as_a_whole(
+    lake: lakeward.Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake.create_table("t.l", {"id": "long not null"}, properties=POLICY)
+    seen = str(tmp_path / "seen")
+
+    @f.udf("long")
+    def good_once(n):  # type: ignore[no-untyped-def]  # Spark takes hints for another kind of function
+        import os
+
+        if os.path.exists(seen):
+            return None
+        os.mkdir(seen)
+        return n
+
+    with pytest.raises(FileRefused) as refused:
+        lake.append("t.l", spark.range(0, 1, 1, 1).select(good_once("id").alias("id")))
+    assert refused.value.reason == "null_in_required"
+    assert letters(lake) == [] and lake.files("t.l") == []
 
 
 def test_required_fields_of_structs_are_looked_at_and_a_cache_of_the_caller_stays(

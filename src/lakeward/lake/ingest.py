@@ -1,13 +1,15 @@
 """Every write is a sync run: one of its own, or one that it joins.
 
-Files, Spark DataFrames and streams of rows may take long: their run is begun before them, and seen under way. Rows and Arrow
-data in memory take milliseconds: their run is one row, written with the files in one transaction.
+Files, Spark DataFrames, streams and many rows may take long: their run is begun before them, and seen under way. Up to some
+thousand rows in memory take milliseconds: their run is one row, written with the files in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from lakeward.lake import writes
 from lakeward.model.files import AppendResult, Batch
@@ -18,6 +20,7 @@ from lakeward.registry.counted import Counting, Joined, at_once
 from lakeward.registry.recording import of_table, recorded
 
 FIRST_FILES = 10  # whose names a run keeps
+SHORT_ROWS = 100_000  # take some tenths of a second
 
 Run: TypeAlias = "SyncRun | int | None"
 
@@ -73,7 +76,7 @@ def joined(registry: Registry, run: SyncRun | int) -> Joined:
 class _Given(NamedTuple):
     data: Any  # an iterator of paths as a list
     source: Document
-    is_short: bool  # it is in memory, all of it
+    is_short: bool  # it is written in a moment
 
 
 def _described(data: Any) -> _Given:
@@ -84,4 +87,13 @@ def _described(data: Any) -> _Given:
     if writes.is_dataframe(rows):
         return _Given(rows, {"kind": "dataframe"}, is_short=False)
     is_arrow = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
-    return _Given(rows, {"kind": "arrow" if is_arrow else "rows"}, is_short=hasattr(rows, "__len__"))
+    return _Given(rows, {"kind": "arrow" if is_arrow else "rows"}, _is_short(rows))
+
+
+def _is_short(rows: Any) -> bool:
+    """Whether rows are in memory, and few. What may have to be computed to be counted, as a query of DuckDB's, is not asked."""
+    if isinstance(rows, Mapping):
+        rows = next((column for column in rows.values() if hasattr(column, "__len__")), ())
+    is_frame = type(rows).__module__.partition(".")[0] in ("numpy", "pandas", "polars")
+    is_in_memory = isinstance(rows, (list, tuple, pa.Table, pa.RecordBatch, pa.Array, pa.ChunkedArray))
+    return (is_in_memory or is_frame) and hasattr(rows, "__len__") and len(rows) <= SHORT_ROWS

@@ -25,6 +25,7 @@ from lakeward.errors import (
     SyncRunNotFound,
     TopicNotFound,
 )
+from lakeward.lake import ingest
 from lakeward.lake.storage_manager import StorageManager
 from lakeward.model.operations import (
     ErrorType,
@@ -114,6 +115,23 @@ def test_an_append_of_rows_is_a_run_too(lake: Lake, made: Callable[[Any], Any], 
     assert run.statistics == counted(6, result.bytes)
     assert (run.source_info, run.destination_info) == ({"kind": kind}, {"table": NAME})
     assert run.instance_id == lake.registry.owner
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{"id": 1, "name": "n"}] * 3,
+        pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}),
+        {"id": [1, 2, 3], "name": ["a", "b", "c"]},
+    ],
+)
+def test_the_run_of_many_rows_is_seen_under_way(lake: Lake, monkeypatch: pytest.MonkeyPatch, data: Any) -> None:
+    lake.append(NAME, data)
+    monkeypatch.setattr(ingest, "SHORT_ROWS", 2)
+    lake.append(NAME, data)
+    long, short = runs.list_runs(lake.registry)
+    assert (short.heartbeat_at, long.heartbeat_at) == (None, long.started_at)
+    assert (long.status, long.statistics) == (short.status, short.statistics)
 
 
 def test_the_run_of_an_append_of_rows_is_written_by_the_transaction_that_registers_them(lake: Lake) -> None:
