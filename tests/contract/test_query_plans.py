@@ -45,6 +45,9 @@ ONE_ROW = {"registry_info", "warehouses", "subscriber_cursors", "parked_events"}
 NO_QUERIES = {
     "database",
     "drivers",
+    "engines",
+    "filters",
+    "gate",
     "feed",
     "log_rules",
     "lookups",

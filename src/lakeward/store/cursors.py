@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.store.filters import equal
 from lakeward.store.schema import parked_events, subscriber_cursors
 
 _c = subscriber_cursors.c
@@ -16,9 +17,7 @@ _p = parked_events.c
 
 def load_all(connection: sa.Connection, astha: str | None = None) -> list[sa.Row[Any]]:
     """(astha, subscriber, position, state, seen_at), of one set or all, by name."""
-    query = sa.select(_c.astha, _c.subscriber, _c.position, _c.state, _c.seen_at)
-    if astha is not None:
-        query = query.where(_c.astha == astha)
+    query = sa.select(_c.astha, _c.subscriber, _c.position, _c.state, _c.seen_at).where(equal(_c.astha, astha))
     return list(connection.execute(query.order_by(_c.astha, _c.subscriber)))
 
 
@@ -59,9 +58,7 @@ def parked(
     connection: sa.Connection, astha: str | None = None, *, after: int = 0, limit: int | None = None
 ) -> list[sa.Row[Any]]:
     """Rows of parked_events, oldest first, with a higher parked_id than `after`."""
-    query = sa.select(parked_events).where(_p.parked_id > after)
-    if astha is not None:
-        query = query.where(_p.astha == astha)
+    query = sa.select(parked_events).where(_p.parked_id > after, equal(_p.astha, astha))
     return list(connection.execute(query.order_by(_p.parked_id).limit(limit)))
 
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.model.operations import DeadLetter, DeadLetterFilter, DeadLetterStatus, OperationType
 from lakeward.store import dialect
+from lakeward.store.filters import at_least, equal
 from lakeward.store.records import columns
 from lakeward.store.schema import dead_letter_queue
 
@@ -82,18 +83,16 @@ def update(connection: sa.Connection, dead_letter_id: int, values: Mapping[str, 
 
 
 def _narrowed(query: Any, chosen: DeadLetterFilter) -> Any:
-    for column, value in (
-        (_c.schema_name, chosen.schema_name),
-        (_c.table_name, chosen.table_name),
-        (_c.status, None if chosen.status is None else chosen.status.value),
-        (_c.operation_type, None if chosen.operation_type is None else chosen.operation_type.value),
-        (_c.sync_run_id, chosen.sync_run_id),
-        (_c.error_log_id, chosen.error_log_id),
-        (_c.source_record_id, chosen.source_record_id),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    return query if chosen.min_error_count is None else query.where(_c.error_count >= chosen.min_error_count)
+    return query.where(
+        equal(_c.schema_name, chosen.schema_name),
+        equal(_c.table_name, chosen.table_name),
+        equal(_c.status, chosen.status),
+        equal(_c.operation_type, chosen.operation_type),
+        equal(_c.sync_run_id, chosen.sync_run_id),
+        equal(_c.error_log_id, chosen.error_log_id),
+        equal(_c.source_record_id, chosen.source_record_id),
+        at_least(_c.error_count, chosen.min_error_count),
+    )
 
 
 def page(

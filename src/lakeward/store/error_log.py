@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
 from lakeward.store import dialect
+from lakeward.store.filters import at_least, below, equal
 from lakeward.store.records import columns
 from lakeward.store.schema import error_log
 
@@ -58,35 +59,30 @@ def page(
     limit: int | None = None,
 ) -> list[ErrorRecord]:
     """The newest first."""
-    query = sa.select(*_COLUMNS).where(_c.id < before)
-    for column, value in (
-        (_c.schema_name, schema_name),
-        (_c.table_name, table_name),
-        (_c.error_type, None if error_type is None else error_type.value),
-        (_c.status, None if status is None else status.value),
-        (_c.sync_run_id, sync_run_id),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    if since is not None:
-        query = query.where(_c.occurred_at >= since)
+    query = sa.select(*_COLUMNS).where(
+        _c.id < before,
+        equal(_c.schema_name, schema_name),
+        equal(_c.table_name, table_name),
+        equal(_c.error_type, error_type),
+        equal(_c.status, status),
+        equal(_c.sync_run_id, sync_run_id),
+        at_least(_c.occurred_at, since),
+    )
     return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
 
 
 def open_ids(connection: sa.Connection, chosen: ErrorFilter, after: int, limit: int) -> list[int]:
     """Ids of open ones, ascending from `after` on, locked."""
-    query = sa.select(_c.id).where(_c.status == sa.literal_column("'open'"), _c.id > after)
-    for column, value in (
-        (_c.schema_name, chosen.schema_name),
-        (_c.table_name, chosen.table_name),
-        (_c.sync_run_id, chosen.sync_run_id),
-        (_c.error_type, None if chosen.error_type is None else chosen.error_type.value),
-        (_c.error_code, chosen.error_code),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    if chosen.before is not None:
-        query = query.where(_c.occurred_at < chosen.before)
+    query = sa.select(_c.id).where(
+        _c.status == sa.literal_column("'open'"),
+        _c.id > after,
+        equal(_c.schema_name, chosen.schema_name),
+        equal(_c.table_name, chosen.table_name),
+        equal(_c.sync_run_id, chosen.sync_run_id),
+        equal(_c.error_type, chosen.error_type),
+        equal(_c.error_code, chosen.error_code),
+        below(_c.occurred_at, chosen.before),
+    )
     return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update()).scalars())
 
 
@@ -95,9 +91,7 @@ def take_due(
 ) -> list[ErrorRecord]:
     """Hand out open errors whose time has come and that nobody has: the longest due first. They are taken until `until`."""
     query = sa.select(_c.id).where(_DUE, _c.next_retry_at <= now)
-    query = query.where(sa.or_(_c.claimed_until.is_(None), _c.claimed_until <= now))
-    if schema_name is not None:
-        query = query.where(_c.schema_name == schema_name)
+    query = query.where(sa.or_(_c.claimed_until.is_(None), _c.claimed_until <= now), equal(_c.schema_name, schema_name))
     ids = list(
         connection.execute(query.order_by(_c.next_retry_at).limit(limit).with_for_update(skip_locked=True)).scalars()
     )
@@ -128,9 +122,7 @@ def since(connection: sa.Connection, moment: datetime, schema_name: str | None =
         sa.func.count().label("errors"),
         sa.func.sum(sa.case((retried, 1), else_=0)).label("retried"),
         sa.func.sum(sa.case((sa.and_(retried, _c.status == "resolved"), 1), else_=0)).label("resolved_by_retry"),
-    ).where(_c.occurred_at >= moment)
-    if schema_name is not None:
-        query = query.where(_c.schema_name == schema_name)
+    ).where(_c.occurred_at >= moment, equal(_c.schema_name, schema_name))
     grouped = query.group_by(sa.text("1"), _c.error_type).order_by(sa.text("1"), _c.error_type)
     return [dict(row) for row in connection.execute(grouped).mappings()]
 

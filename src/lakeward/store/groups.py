@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.model.topics import ConsumerOffset
 from lakeward.store import dialect
+from lakeward.store.filters import equal
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import records
 from lakeward.store.schema import consumer_groups, consumer_offsets, stream_plans, topics
@@ -80,9 +81,7 @@ def set_offsets(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) ->
 
 def offsets(connection: sa.Connection, group_key: int, topic_id: int | None = None) -> list[ConsumerOffset]:
     """What a group has committed, by topic and partition."""
-    query = _OFFSETS.where(_o.group_key == group_key)
-    if topic_id is not None:
-        query = query.where(_o.topic_id == topic_id)
+    query = _OFFSETS.where(_o.group_key == group_key, equal(_o.topic_id, topic_id))
     return records(ConsumerOffset, connection.execute(query.order_by(topics.c.name, _o.partition_id)))
 
 

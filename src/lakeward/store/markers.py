@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from lakeward.model.operations import MarkerType, SyncMarker
 from lakeward.store import dialect
+from lakeward.store.filters import equal
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns
 from lakeward.store.schema import sync_markers
@@ -129,10 +130,8 @@ def page(
     connection: sa.Connection, schema_name: str | None = None, marker_type: MarkerType | None = None, after: int = 0
 ) -> list[SyncMarker]:
     """By id."""
-    query = sa.select(*_COLUMNS).where(_c.id > after)
-    if schema_name is not None:
-        query = query.where(_c.schema_name == schema_name)
-    if marker_type is not None:
-        query = query.where(_c.marker_type == marker_type.value)
+    query = sa.select(*_COLUMNS).where(
+        _c.id > after, equal(_c.schema_name, schema_name), equal(_c.marker_type, marker_type)
+    )
     rows = connection.execute(query.order_by(_c.id)).mappings()
     return [marker for row in rows if (marker := from_row(dict(row))) is not None]

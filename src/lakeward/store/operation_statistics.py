@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.store.filters import equal
 from lakeward.store.schema import error_log, sync_runs
 
 _r, _e = sync_runs.c, error_log.c
@@ -15,9 +16,8 @@ SUMS = ("records_processed", "records_inserted", "records_updated", "records_del
 def runs(connection: sa.Connection, since: datetime, schema_name: str | None = None) -> list[Mapping[str, Any]]:
     """Of runs that started since then, by status: how many, and sums."""
     sums = [sa.func.sum(_r[name]).label(name) for name in SUMS]
-    query = sa.select(_r.status, sa.func.count().label("count"), *sums).where(_r.started_at >= since)
-    if schema_name is not None:
-        query = query.where(_r.schema_name == schema_name)
+    query = sa.select(_r.status, sa.func.count().label("count"), *sums)
+    query = query.where(_r.started_at >= since, equal(_r.schema_name, schema_name))
     return [dict(row) for row in connection.execute(query.group_by(_r.status)).mappings()]
 
 
@@ -27,7 +27,5 @@ def errors(connection: sa.Connection, since: datetime, schema_name: str | None =
     # An expression, or SQLite would read the whole index of types rather than the time's, to group without sorting.
     kind = sa.func.lower(_e.error_type)
     query = sa.select(kind.label("error_type"), _e.status, sa.func.count().label("count"), retried)
-    query = query.where(_e.occurred_at >= since)
-    if schema_name is not None:
-        query = query.where(_e.schema_name == schema_name)
+    query = query.where(_e.occurred_at >= since, equal(_e.schema_name, schema_name))
     return [dict(row) for row in connection.execute(query.group_by(kind, _e.status)).mappings()]

@@ -10,6 +10,7 @@ from lakeward.model.files import RetiredFile
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.store.dialect import begins, in_integers, in_texts
+from lakeward.store.filters import equal
 from lakeward.store.records import columns, records
 from lakeward.store.schema import retired_files, table_files, table_snapshots
 
@@ -73,9 +74,7 @@ def ended(
     those marked so).
     """
     query = _SELECT.where(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()))
-    query = query.where(begins(_c.file_path, below))
-    if table_id is not None:
-        query = query.where(_c.table_id == table_id)
+    query = query.where(begins(_c.file_path, below), equal(_c.table_id, table_id))
     return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
 
 

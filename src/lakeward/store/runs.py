@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.operations import SyncMode, SyncRun, SyncStatus
+from lakeward.store.filters import at_least, equal
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns
 from lakeward.store.schema import dead_letter_queue, error_log, sync_runs
@@ -63,12 +64,13 @@ def page(
     limit: int | None = None,
 ) -> list[SyncRun]:
     """The newest first."""
-    query = sa.select(*_COLUMNS).where(_c.id < before)
-    for column, value in ((_c.schema_name, schema_name), (_c.status, status), (_c.sync_mode, sync_mode)):
-        if value is not None:
-            query = query.where(column == str(value))
-    if since is not None:
-        query = query.where(_c.started_at >= since)
+    query = sa.select(*_COLUMNS).where(
+        _c.id < before,
+        equal(_c.schema_name, schema_name),
+        equal(_c.status, status),
+        equal(_c.sync_mode, sync_mode),
+        at_least(_c.started_at, since),
+    )
     return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
 
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.model.documents import SharedList, shared
 from lakeward.model.schema_versions import EvolutionType, SchemaChange, SchemaDefinition, SchemaVersion
+from lakeward.store.filters import equal
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns
 from lakeward.store.schema import schema_registry
@@ -76,9 +77,9 @@ def tie(connection: sa.Connection, version_id: int, values: Mapping[str, Any]) -
 
 def tables(connection: sa.Connection, schema_name: str | None = None) -> list[tuple[str, str, int]]:
     """(schema, table, newest version), by name."""
-    query = sa.select(_c.schema_name, _c.table_name, sa.func.max(_c.version)).where(_c.schema_name >= "")
-    if schema_name is not None:
-        query = query.where(_c.schema_name == schema_name)
+    query = sa.select(_c.schema_name, _c.table_name, sa.func.max(_c.version)).where(
+        _c.schema_name >= "", equal(_c.schema_name, schema_name)
+    )
     grouped = query.group_by(_c.schema_name, _c.table_name).order_by(_c.schema_name, _c.table_name)
     return [(name, table, version) for name, table, version in connection.execute(grouped)]
 
