@@ -44,6 +44,8 @@ from lakeward.registry import (
 from lakeward.registry.positions import ANYTHING
 from lakeward.store.database import METADATA_SCHEMA
 
+# One class in sections, not a mixin for each subject: every method is one call, and each mixin would have to declare the
+# registry, the back-off and the redacted columns anew, while readers of the class would have to look into six files.
 T = TypeVar("T")
 Expected = Mapping[str, Any] | positions._Anything | None
 
