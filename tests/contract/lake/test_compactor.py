@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.table import StaticTable
@@ -16,9 +17,10 @@ from lakeward import Lake
 from lakeward.components.compactor import HOUR, Budget, Compactor, CompactorConfig
 from lakeward.errors import InvalidSetting, StorageError
 from lakeward.model import events
-from lakeward.pipeline import compaction, compaction_plan
+from lakeward.model.tables import Table
+from lakeward.pipeline import compaction, compaction_plan, scan
+from lakeward.registry import Registry, leases
 from lakeward.registry import compaction as swaps
-from lakeward.registry import leases
 from lakeward.retry import RetryConfig
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
@@ -101,8 +103,8 @@ def test_a_table_that_is_altered_during_compaction_costs_a_retry_at_most(
         real = compaction.run_job
         monkeypatch.setattr(compaction, "run_job", lambda *a, **k: (once(), real(*a, **k))[1])
     else:
-        prepare = compaction.scan.prepare
-        monkeypatch.setattr(compaction.scan, "prepare", lambda *a: (prepare(*a), once())[0])
+        prepare = scan.prepare
+        monkeypatch.setattr(scan, "prepare", lambda *a: (prepare(*a), once())[0])
     first = working.run_once()
     expected = sorted(map(str, lake.scan(NAME).read_all().to_pylist()))
     working.run_once()
@@ -120,10 +122,13 @@ def test_a_table_that_is_purged_once_it_was_found_is_no_failure(lake: Lake, monk
     landed(lake, times=1)
     working = compactor(lake)
     working.on_refresh()
-    real = compaction.plan
-    monkeypatch.setattr(
-        compaction, "plan", lambda *a: (lake.drop_table(NAME, purge=True), lake.registry.schemas.clear(), real(*a))[2]
-    )
+
+    def plan(registry: Registry, table: Table, *partitions: Any) -> compaction_plan.Plan:
+        lake.drop_table(NAME, purge=True)
+        lake.registry.schemas.clear()
+        return compaction_plan.plan(registry, table, *partitions)
+
+    monkeypatch.setattr(compaction, "plan", plan)
     working.run_once()
     metrics = working.metrics()
     assert (metrics.failures, metrics.waiting, metrics.last_error) == (0, 0, None)

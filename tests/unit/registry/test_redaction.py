@@ -149,5 +149,5 @@ LONG = [
 @pytest.mark.parametrize("part", LONG)
 def test_a_long_text_of_any_shape_takes_time_in_proportion(part: str) -> None:
     """Where each character was the start of another search to the end, such a text took hours."""
-    shown = redaction.text(f"password={S} " + part * (400_000 // len(part)))
+    shown = redaction.text(f"password={S} " + part * (100_000 // len(part)))
     assert S not in shown
