@@ -143,10 +143,12 @@ def _check_source_id(source_record_id: str | None) -> None:
         )
 
 
-def add_failed(connection: sa.Connection, error: ErrorRecord, redact_columns: Collection[str] = ()) -> DeadLetter:
-    """Keep the record of an error that is not tried again. One that is there for this error already counts once more."""
+def add_failed(
+    connection: sa.Connection, error: ErrorRecord, found: DeadLetter | None, redact_columns: Collection[str] = ()
+) -> DeadLetter:
+    """Keep the record of an error that is not tried again. One that is there for this error already (`found`, locked) counts
+    once more."""
     now = dialect.now(connection)
-    found = dead_letters.of_error(connection, error.id)
     if found is not None:
         values = {"error_count": found.error_count + 1, "last_failed_at": max(now, found.last_failed_at)}
         return dead_letters.update(connection, found.id, values)
@@ -263,7 +265,9 @@ def change(
                 f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
             )
         _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
-        return _changed(joint, found, what, note)
+        changed = _changed(joint, found, what, note)
+        _end_errors(joint, [changed], what, note)
+        return changed
 
 
 def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> None:
@@ -283,7 +287,7 @@ def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> 
 def _changed(connection: sa.Connection, found: DeadLetter, what: str, resolution: str | None) -> DeadLetter:
     ended = _STATUS[what] != DeadLetterStatus.PENDING.value
     now = max(dialect.now(connection), found.created_at)
-    changed = dead_letters.update(
+    return dead_letters.update(
         connection,
         found.id,
         {
@@ -294,11 +298,17 @@ def _changed(connection: sa.Connection, found: DeadLetter, what: str, resolution
             "resolution": resolution if ended else None,
         },
     )
-    if ended and found.error_log_id is not None:
-        status = ErrorStatus.RESOLVED if what == "resolved" else ErrorStatus.IGNORED
-        note = resolution or f"its dead letter {found.id} was {what}"
-        error_log.end(connection, [found.error_log_id], status, now, note)
-    return changed
+
+
+def _end_errors(connection: sa.Connection, letters: Sequence[DeadLetter], what: str, resolution: str | None) -> None:
+    """The errors that dead letters name end with them: after all of these, and by id, as whoever ends errors does, so that
+    no two wait for each other."""
+    if _STATUS[what] == DeadLetterStatus.PENDING.value:
+        return
+    status = ErrorStatus.RESOLVED if what == "resolved" else ErrorStatus.IGNORED
+    for error_id, letter in sorted((each.error_log_id, each.id) for each in letters if each.error_log_id is not None):
+        note = resolution or f"its dead letter {letter} was {what}"
+        error_log.end(connection, [error_id], status, dialect.now(connection), note)
 
 
 def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resolution: str | None = None) -> int:
@@ -313,11 +323,13 @@ def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resol
     while True:
         with registry.database.transaction() as connection:
             found = dead_letters.ids(connection, narrowed, states, after=after, limit=BULK)
+            changed = []
             for each in found:
                 locked = dead_letters.load(connection, each, lock=True)
                 if locked is not None and locked.status.value in states:
-                    _changed(connection, locked, what, note)
-                    done += 1
+                    changed.append(_changed(connection, locked, what, note))
+            _end_errors(connection, changed, what, note)
+        done += len(changed)
         if len(found) < BULK:
             return done
         after = found[-1]

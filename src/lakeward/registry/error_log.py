@@ -16,6 +16,7 @@ from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, Err
 from lakeward.registry import arguments, dead_letters, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
+from lakeward.store import dead_letters as stored_letters
 from lakeward.store import dialect, error_log
 
 PAGE = 100
@@ -134,7 +135,10 @@ def record_retry(
         StatusConflict: it is not open, or no retry is left.
     """
     message = redaction.storable(error_message)  # which takes its time with a long text
+    arguments.whole(error_id, "error_id")
     with registry.database.transaction() as connection:
+        # Locked before the error, as whoever ends dead letters does, so that no two wait for each other.
+        letter = stored_letters.of_error(connection, error_id, lock=True)
         error = _open(connection, error_id, "is not tried again")
         if error.retry_count >= error.max_retries:
             raise StatusConflict(
@@ -152,7 +156,8 @@ def record_retry(
         values["next_retry_at"] = now + backoff.wait(count) if count < error.max_retries else None
         failed = error_log.update(connection, error_id, values)
         if count == error.max_retries and failed.record_data is not None:
-            dead_letters.add_failed(connection, failed, redact_columns)
+            letter = letter or stored_letters.of_error(connection, error_id)  # since a moment
+            dead_letters.add_failed(connection, failed, letter, redact_columns)
         return failed
 
 

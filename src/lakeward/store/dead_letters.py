@@ -70,10 +70,10 @@ def load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False) 
     return None if row is None else _record(row)
 
 
-def of_error(connection: sa.Connection, error_log_id: int) -> DeadLetter | None:
+def of_error(connection: sa.Connection, error_log_id: int, *, lock: bool = False) -> DeadLetter | None:
     """The first one that names an error."""
     query = sa.select(*_COLUMNS).where(_c.error_log_id == error_log_id).order_by(_c.id).limit(1)
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
@@ -144,4 +144,5 @@ def _taken(connection: sa.Connection, query: Any, chosen: DeadLetterFilter, limi
 def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
     """Delete those resolved or discarded before a time, the oldest first."""
     old = sa.select(_c.id).where(_c.resolved_at < before).order_by(_c.resolved_at).limit(limit)
+    old = old.with_for_update(skip_locked=True)  # whoever changes many takes them in another order
     return connection.execute(dead_letter_queue.delete().where(_c.id.in_(old))).rowcount

@@ -134,4 +134,5 @@ def _hour_of_postgresql() -> Any:
 def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
     """Delete those resolved or ignored before a time, the oldest first."""
     old = sa.select(_c.id).where(_c.resolved_at < before).order_by(_c.resolved_at).limit(limit)
+    old = old.with_for_update(skip_locked=True)  # whoever changes many takes them in another order
     return connection.execute(error_log.delete().where(_c.id.in_(old))).rowcount

@@ -94,4 +94,5 @@ def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int
         sa.exists().where(dead.sync_run_id == _c.id, dead.resolved_at.is_(None)),
     )
     old = sa.select(_c.id).where(_c.completed_at < before, ~kept).order_by(_c.completed_at).limit(limit)
+    old = old.with_for_update(skip_locked=True, of=sync_runs)
     return connection.execute(sync_runs.delete().where(_c.id.in_(old))).rowcount
