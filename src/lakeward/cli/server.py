@@ -31,7 +31,7 @@ def serve(
     """Serve the Iceberg REST catalog, and run the components that look after the tables.
 
     What dead writers left behind is cleared first. Of several servers one runs the components, the others stand by. The
-    compactor starts Spark when there is something to merge. Ctrl-C stops all.
+    compactor starts Spark when there is something to merge. Ctrl-C stops all, and so does SIGTERM.
     """
     from lakeward.components.fleet import COMPONENTS
     from lakeward.errors import InvalidInput

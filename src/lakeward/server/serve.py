@@ -28,7 +28,7 @@ def serve(
     token: str | None = None,
     components: Iterable[str] = COMPONENTS,
 ) -> None:
-    """Settle what crashed writers left behind, then serve until interrupted.
+    """Settle what crashed writers left behind, then serve until interrupted, by SIGINT or SIGTERM.
 
     Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata goes,
     and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the
@@ -44,7 +44,7 @@ def serve(
     with listening_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
-        with ExitStack() as stack:
+        with _ended_by_sigterm(), ExitStack() as stack:
             with _uninterrupted():
                 stack.enter_context(upkeep.running(registry))
                 stack.enter_context(metadata_upkeep.running(registry))
@@ -55,19 +55,41 @@ def serve(
 
 
 @contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM, by which service managers stop a program, ends the block as Ctrl-C does: what runs in it is stopped in order,
+    and another server need not wait for leases to run out. A program that has a handler of its own keeps it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # as a shell reports a program that the signal has ended
+
+
+@contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is over: what has started by half could not be stopped."""
+    """Signals that end the program wait until the block is over: what has started by half could not be stopped."""
     if threading.current_thread() is not threading.main_thread():  # it gets no signals
         yield
         return
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    before = {
+        each: signal.signal(each, lambda number, _: came.append(number)) for each in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if came:
-        raise KeyboardInterrupt
+        signal.raise_signal(came[0])
 
 
 def check_loopback(host: str) -> None:
