@@ -28,6 +28,12 @@ POSTGRESQL_ARGUMENTS: dict[str, Any] = {
 }
 
 
-def leave_json_as_text(connection: Any) -> None:
-    """On a connection of psycopg: `types.Json` decodes."""
+# What this code counts on, whatever the database or the role has as its default: psycopg reads times of this style alone, and
+# a writer that has waited for a lock goes on from what is there then.
+_SESSION = "SET DateStyle = 'ISO'; SET default_transaction_isolation = 'read committed'"
+
+
+def prepare_session(connection: Any) -> None:
+    """On a new connection of psycopg. JSON stays text: `types.Json` decodes."""
     connection.adapters.register_loader("json", TextLoader)
+    connection.execute(_SESSION)

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.store import dialect
-from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
+from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
 
 IDLE_IN_TRANSACTION_S = 60
 
@@ -92,7 +92,7 @@ def postgresql_engine(url: sa.URL, metadata_schema: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
-        leave_json_as_text(connection)
+        prepare_session(connection)
         connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
         connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
         connection.commit()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from lakeward.store import dialect
-from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, leave_json_as_text
+from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
 from lakeward.store.prepared import Prepared, Row
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class Lookups:
             return connection
         arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **POSTGRESQL_ARGUMENTS}
         opened = psycopg.connect(**arguments, autocommit=True)
-        leave_json_as_text(opened)
+        prepare_session(opened)
         opened.execute(dialect.EXTEND_PATH, [self._database.metadata_schema, False])
         opened.execute(_BY_INDEX)
         return opened

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Set
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -13,7 +15,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew, RegistryUnavailable
-from lakeward.store import info, migrate, schema, triggers
+from lakeward.store import info, migrate, schema, schema_versions, triggers
 from lakeward.store.database import METADATA_SCHEMA, Database
 from tests.contract.store import catalogs, processes, rows
 
@@ -171,6 +173,45 @@ def test_the_operations_tables_stand_in_a_schema_of_their_own(pg_url: str) -> No
         assert connection.exec_driver_sql("SELECT schema_name FROM ops.sync_runs").scalar_one() == "shop"
     with pytest.raises(InvalidSetting, match=r"not in the schema 'lakeward'.*'?ops"):
         migrate.open_checked(Database(pg_url))
+    database.close()
+
+
+def test_a_user_who_may_make_no_schema_uses_the_one_that_was_made_for_it(pg_url: str) -> None:
+    role, url = f"app_{os.getpid()}", sa.make_url(pg_url)
+    with psycopg.connect(pg_url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN")
+        admin.execute(f"CREATE SCHEMA ops AUTHORIZATION {role}; GRANT USAGE, CREATE ON SCHEMA public TO {role}")
+        try:
+            database = Database(url.set(username=role).render_as_string(hide_password=False), metadata_schema="ops")
+            migrate.create_or_upgrade(database)
+            with database.transaction() as connection:
+                rows.insert_all(connection)
+            database.close()
+            assert admin.execute("SELECT count(*) FROM ops.sync_runs").fetchone() == (1,)
+        finally:
+            admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_defaults_of_a_database_change_nothing(pg_url: str) -> None:
+    name = sa.make_url(pg_url).database
+    with psycopg.connect(pg_url.replace("+psycopg", ""), autocommit=True) as admin:
+        for setting in (
+            "DateStyle = 'SQL, DMY'",
+            "TimeZone = 'Asia/Kathmandu'",
+            "IntervalStyle = 'iso_8601'",
+            "default_transaction_isolation = 'serializable'",
+            "bytea_output = 'escape'",
+        ):
+            admin.execute(f"ALTER DATABASE {name} SET {setting}")
+    database = Database(pg_url)
+    migrate.create_or_upgrade(database)
+    with database.transaction() as connection:
+        rows.insert_all(connection)
+        assert connection.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
+        found = connection.execute(sa.select(schema.sync_runs.c.started_at)).scalar_one()
+    assert found == rows.VALID["sync_runs"]["started_at"]
+    one = database.lookups.one(schema_versions.BRIEF, {"schema_name": "shop", "table_name": "customers"})
+    assert one is not None and one["registered_at"] == rows.VALID["schema_registry"]["registered_at"]
     database.close()
 
 

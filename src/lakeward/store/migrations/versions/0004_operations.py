@@ -275,7 +275,9 @@ def _is_partial(index: sa.Index) -> bool:
 def _make_in_schema(connection: sa.Connection, name: str) -> None:
     path = connection.execute(sa.text("SELECT current_setting('search_path')")).scalar_one()
     set_path = sa.text("SELECT set_config('search_path', :path, true)")
-    connection.execute(sa.text(f'CREATE SCHEMA IF NOT EXISTS "{name}"'))
+    # One that is there may have been made for a user who may not make any, and IF NOT EXISTS asks for that right first.
+    if connection.execute(sa.text("SELECT to_regnamespace(:name)"), {"name": f'"{name}"'}).scalar_one() is None:
+        connection.execute(sa.text(f'CREATE SCHEMA "{name}"'))
     connection.execute(set_path, {"path": f'"{name}"'})
     _make(connection)
     connection.execute(set_path, {"path": path})
