@@ -6,7 +6,6 @@ loses that race serves the winner's metadata, if it covers what was pending when
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,18 +16,18 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
-from lakeward.errors import LeaseHeld, MetadataConflict
+from lakeward.components.conflicts import conflict_tries, moved_on
+from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
 from lakeward.model.tables import Document, TableMetadata
 from lakeward.registry import Registry, compaction, intents, snapshots
 from lakeward.registry.leases import Lease
-from lakeward.registry.snapshots import Conflict, Made, Pending
+from lakeward.registry.snapshots import Made, Pending
 
 log = structlog.get_logger()
 
-TRIES = 20
 HOLD_POLL_SECONDS = 0.05
 COMPRESSION_PROPERTY = "write.parquet.compression-codec"
 
@@ -89,30 +88,24 @@ def flush(
         return _unchanged(first, started)
     wait = registry.settings.hold_timeout_seconds if wait is None else wait
     deadline = time.monotonic() + wait
-    state, done, tries = first, list[Made](), 0
-    while tries < TRIES:
+    state, done = first, list[Made]()
+    for attempt in conflict_tries("flush_conflict", first.table):
         if hold is None and _is_kept(state):
             state = _await_release(registry, table_id, files, deadline, wait)
         with _alone(registry, table_id) as at_once:
-            if tries or not at_once:  # else it is as fresh as can be, and the commit looks whether it still holds
+            # The first time, at once, it is as fresh as can be, and the commit looks whether it still holds.
+            if attempt.number or not at_once:
                 state = snapshots.pending(registry, table_id, with_files=files)
             if hold is None and _is_kept(state):
                 continue  # the wait is not under the lock: whoever holds the table needs it
             if state.is_empty or _covered(first, state):
                 return _result(done, started) if done else _unchanged(state, started)
-            tries += 1
             step, operation = compaction.next_snapshot(state)
-            try:
+            with attempt:
                 done.append(_attempt(registry, step, trigger, operation, hold))
-            except Conflict as conflict:
-                log.debug("flush_conflict", table=str(state.table.identifier), attempt=tries, why=str(conflict))
-                time.sleep(random.uniform(0, 0.01 * tries))
-                continue
-            if step is state:
-                return _result(done, started)
-    raise MetadataConflict(
-        f"{state.table.identifier}: the metadata moved on in each of {TRIES} tries to commit what is pending; try again"
-    )
+                if step is state:
+                    return _result(done, started)
+    raise moved_on(first.table, "commit what is pending")
 
 
 @contextmanager

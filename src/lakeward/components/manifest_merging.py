@@ -8,16 +8,15 @@ is quicker, that rest is made again; after a few tries the merge gives up, and i
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.components import flushing
+from lakeward.components.conflicts import conflict_tries
 from lakeward.iceberg import manifest_lists, manifests, merging, metadata
 from lakeward.iceberg.commit import Read, fresh_id
 from lakeward.iceberg.manifests import Record
@@ -29,9 +28,8 @@ from lakeward.registry.leases import Lease
 from lakeward.registry.snapshots import Conflict, Made
 from lakeward.storage.engine import StorageEngine
 
-log = structlog.get_logger()
-
 TRIES = 8
+WAIT_SECONDS = 0.05  # longer than a flush waits, which goes first
 LEASE_SECONDS = 60.0
 TRIGGER = "size"  # of the manifests; the snapshot's operation, replace, tells it from a flush
 
@@ -124,24 +122,20 @@ def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> Me
     document, rule, rows = _look(registry, table)
     snapshot_id = fresh_id(document)
     merged = write_merged(engine, document, merging.plan(rows, rule), intent, snapshot_id)
-    for attempt in range(TRIES):
-        try:
+    for attempt in conflict_tries("merge_conflict", table, TRIES, WAIT_SECONDS):
+        with attempt:
             with flushing.lock_of(registry, table.table_id):
                 made = commit(registry, table, intent, merged, snapshot_id, lease)
-        except Conflict as conflict:
-            log.debug("merge_conflict", table=str(table.identifier), attempt=attempt, why=str(conflict))
-            time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
-            continue
-        if made is None or made.snapshot is None:  # what was to be merged has left meanwhile
-            return MergeResult(conflicts=attempt)
-        summary = made.snapshot["summary"]
-        return MergeResult(
-            snapshot_id=snapshot_id,
-            replaced=int(summary["manifests-replaced"]),
-            created=int(summary["manifests-created"]),
-            entries=int(summary["entries-processed"]),
-            conflicts=attempt,
-        )
+            if made is None or made.snapshot is None:  # what was to be merged has left meanwhile
+                return MergeResult(conflicts=attempt.number)
+            summary = made.snapshot["summary"]
+            return MergeResult(
+                snapshot_id=snapshot_id,
+                replaced=int(summary["manifests-replaced"]),
+                created=int(summary["manifests-created"]),
+                entries=int(summary["entries-processed"]),
+                conflicts=attempt.number,
+            )
     return MergeResult(conflicts=TRIES)
 
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-import structlog
-
 from lakeward.components import flushing
+from lakeward.components.conflicts import conflict_tries, moved_on
 from lakeward.components.flushing import Hold
-from lakeward.errors import MetadataConflict
 from lakeward.iceberg import metadata
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.settling import Also
-from lakeward.registry.snapshots import Conflict, Pending
-
-log = structlog.get_logger()
-
-TRIES = 20
+from lakeward.registry.snapshots import Pending
 
 
 class Change(NamedTuple):
@@ -55,22 +47,13 @@ def change(
         StorageError: an object cannot be read or written; and what `edit` raises.
     """
     state = snapshots.pending(registry, table_id, with_files=False)
-    for attempt in range(TRIES):
-        if attempt:
-            time.sleep(random.uniform(0, 0.01 * attempt))
+    for attempt in conflict_tries("change_conflict", state.table):
+        if attempt.number:
             before_retry()
             state = snapshots.pending(registry, table_id, with_files=False)
-        try:
-            with flushing.lock_of(registry, table_id):
-                is_changed = _try(registry, state, edit, hold)
-        except Conflict as conflict:
-            log.debug("change_conflict", table=str(state.table.identifier), attempt=attempt, why=str(conflict))
-            continue
-        return is_changed
-    raise MetadataConflict(
-        f"{state.table.identifier}: the table moved on in each of {TRIES} tries to change its metadata; try again, while "
-        "fewer write to it"
-    )
+        with attempt, flushing.lock_of(registry, table_id):
+            return _try(registry, state, edit, hold)
+    raise moved_on(state.table, "change it")
 
 
 def preview(registry: Registry, table_id: int, edit: Edit) -> None:
