@@ -234,6 +234,7 @@ def test_serve_runs_the_components_and_another_command_sees_what_they_do(orders:
     assert set(shown) == set(COMPONENTS)
     assert shown["snapshotter"]["delivered"] >= 1 and shown["snapshotter"]["parked"] == 0
     assert "snapshotter" in orders.run("astha", "status")
+    assert {row["astha"] for row in shown.values()} == {"lakeward"} and all("seen_at" in row for row in shown.values())
     error = orders.json("serve", "--without", "nobody", exit_code=1)["error"]
     assert error["code"] == "invalid_input" and "nobody" in error["message"]
 

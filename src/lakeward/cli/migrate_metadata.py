@@ -28,8 +28,8 @@ def migrate_metadata(
     """
     from lakeward.registry.metadata_import import import_metadata
 
-    with context.lake() as lake:
-        found = import_metadata(lake.registry, source, schema)
+    with context.opened_registry() as registry:
+        found = import_metadata(registry, source, schema)
     rows = [{**as_row(each), "refused_count": len(each.refused)} for each in found]
     show_rows("tables", rows, ("table", "found", "imported", "ended", "present", "refused_count"), json=context.json)
     refused = [f"{each.table} {reason}" for each in found for reason in each.refused]

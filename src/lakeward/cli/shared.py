@@ -48,8 +48,8 @@ def manager(context: Context) -> Iterator[MetadataManager]:
     """The metadata of a lakehouse that exists; nothing runs in the background."""
     from lakeward.metadata import MetadataManager
 
-    with context.lake() as lake:
-        yield MetadataManager(lake)
+    with context.opened_registry() as registry:
+        yield MetadataManager(registry)
 
 
 def row(record: Any) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class ErrorTrend(msgspec.Struct, frozen=True, kw_only=True):
     error_type: ErrorType
     errors: int
     retried: int  # of them, tried again at least once
-    resolved_by_retry: int  # of those, resolved
+    resolved_by_retry: int  # of those, resolved by a retry and not by hand
 
     @property
     def retry_success_rate(self) -> float | None:

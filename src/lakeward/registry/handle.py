@@ -156,7 +156,8 @@ def open_registry(
         RegistryOutdated: it is older than this code and `upgrade` is false, or is not there and `create` is false.
         RegistryTooNew: code of this age may no longer use it.
         RegistryUnavailable: it does not answer.
-        InvalidSetting: the warehouse of this name lies elsewhere than the settings say.
+        InvalidSetting: the warehouse of this name lies elsewhere than the settings say. Where they leave it at its default, a
+            PostgreSQL registry says where it is.
     """
     database = Database(
         registry_url(settings.registry),
@@ -208,10 +209,12 @@ def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse
                 warehouses.insert(connection, str(uuid.uuid4()), name, location, dialect.now(connection))
             found = warehouses.by_name(connection, name)
     assert found is not None
-    if touch and found.location != location:
+    # A registry that others share is known by its URL; a copy of a SQLite file must not reach the files of the original.
+    is_left_out = settings.warehouse == Settings().warehouse and not database.is_sqlite
+    if touch and found.location != location and not is_left_out:
         raise InvalidSetting(
-            f"warehouse {name!r} of this registry is at {found.location}, not at {location}; "
-            "open it with that location, or give the other one a warehouse_name of its own"
+            f"warehouse {name!r} of this registry is at {found.location}, not at {location}; set warehouse (--warehouse, "
+            "LAKEWARD_WAREHOUSE, lakeward.toml) to the former, or give the latter a warehouse_name of its own"
         )
     return found
 

@@ -73,7 +73,7 @@ def _errors(rows: list[Any]) -> dict[str, Any]:
         by_type[row["error_type"]] = by_type.get(row["error_type"], 0) + int(row["count"])
         by_status[row["status"]] += int(row["count"])
     retried = sum(int(row["retried"]) for row in rows)
-    resolved = sum(int(row["retried"]) for row in rows if row["status"] == ErrorStatus.RESOLVED.value)
+    resolved = sum(int(row["resolved_by_retry"]) for row in rows)
     return {
         "total_errors": sum(by_type.values()),
         "by_type": dict(sorted(by_type.items())),

@@ -112,8 +112,13 @@ def end(
     return connection.execute(change.values({**values, "next_retry_at": None, "claimed_until": None})).rowcount
 
 
+def by_retry() -> sa.ColumnElement[bool]:
+    """Whether it was a retry that resolved an error, and nobody by hand: both times are then one."""
+    return sa.and_(_c.status == "resolved", _c.resolved_at == _c.last_retry_at)
+
+
 def since(connection: sa.Connection, moment: datetime, schema_name: str | None = None) -> list[Mapping[str, Any]]:
-    """Hour by hour and type by type: errors, those tried again, and of them those resolved."""
+    """Hour by hour and type by type: errors, those tried again, and of them those that a retry resolved."""
     hour = sa.func.substr(_c.occurred_at, 1, 13) if dialect.is_sqlite(connection) else _hour_of_postgresql()
     retried = _c.retry_count > 0
     query = sa.select(
@@ -121,7 +126,7 @@ def since(connection: sa.Connection, moment: datetime, schema_name: str | None =
         _c.error_type,
         sa.func.count().label("errors"),
         sa.func.sum(sa.case((retried, 1), else_=0)).label("retried"),
-        sa.func.sum(sa.case((sa.and_(retried, _c.status == "resolved"), 1), else_=0)).label("resolved_by_retry"),
+        sa.func.sum(sa.case((by_retry(), 1), else_=0)).label("resolved_by_retry"),
     ).where(_c.occurred_at >= moment, equal(_c.schema_name, schema_name))
     grouped = query.group_by(sa.text("1"), _c.error_type).order_by(sa.text("1"), _c.error_type)
     return [dict(row) for row in connection.execute(grouped).mappings()]

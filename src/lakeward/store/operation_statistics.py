@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.store.error_log import by_retry
 from lakeward.store.filters import equal
 from lakeward.store.schema import error_log, sync_runs
 
@@ -22,10 +23,11 @@ def runs(connection: sa.Connection, since: datetime, schema_name: str | None = N
 
 
 def errors(connection: sa.Connection, since: datetime, schema_name: str | None = None) -> list[Mapping[str, Any]]:
-    """Of errors that occurred since then, by type and status: how many, and how many were tried again."""
+    """Of errors that occurred since then, by type and status: how many, how many were tried again, and what a retry resolved."""
     retried = sa.func.sum(sa.case((_e.retry_count > 0, 1), else_=0)).label("retried")
     # An expression, or SQLite would read the whole index of types rather than the time's, to group without sorting.
     kind = sa.func.lower(_e.error_type)
-    query = sa.select(kind.label("error_type"), _e.status, sa.func.count().label("count"), retried)
+    resolved = sa.func.sum(sa.case((by_retry(), 1), else_=0)).label("resolved_by_retry")
+    query = sa.select(kind.label("error_type"), _e.status, sa.func.count().label("count"), retried, resolved)
     query = query.where(_e.occurred_at >= since, equal(_e.schema_name, schema_name))
     return [dict(row) for row in connection.execute(query.group_by(kind, _e.status)).mappings()]

@@ -53,6 +53,22 @@ def test_a_warehouse_is_not_opened_at_another_place(made_url: str, tmp_path: Pat
         assert tables.load(registry, NAME).location.startswith(f"file://{tmp_path}/warehouse/")
 
 
+def test_a_shared_registry_says_where_its_warehouse_is_and_a_copy_of_a_file_does_not(
+    made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_at(made_url, tmp_path) as registry:
+        made = registry.warehouse
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    if made_url.startswith("postgresql"):
+        with open_registry(Settings(registry=made_url)) as found:
+            assert found.warehouse == made
+    else:
+        with pytest.raises(InvalidSetting, match="LAKEWARD_WAREHOUSE"):
+            open_registry(Settings(registry=made_url))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_threads_that_open_a_new_registry_at_once_share_one_warehouse(made_url: str, tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
