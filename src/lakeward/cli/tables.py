@@ -62,12 +62,14 @@ def files(
 ) -> None:
     """List a table's files."""
     with context.lake() as lake:
-        found = lake.files(parse_name(table), set_aside=set_aside)
+        name = parse_name(table)
+        found, location = lake.files(name, set_aside=set_aside), lake.table(name).location
     if pending:
         found = [file for file in found if file.snapshot_id is None]
     rows = [
         {
-            "file": file.file_name,
+            # Below the table's folder: every write has a folder of its own, and names its files alike.
+            "file": file.file_path.removeprefix(location + "/"),
             "path": file.file_path,
             "partition": file.partition_path,
             "type": file.file_type,

@@ -196,7 +196,11 @@ class MetadataManager:
         )
 
     def get_batch_timestamp(self, schema_name: str, table_name: str | None = None) -> datetime | None:
-        """The time up to which batches have read, as it was set; none if there is none."""
+        """The time up to which batches have read, as it was set; none if there is none.
+
+        Raises:
+            InvalidInput: a position that was set otherwise holds no time there.
+        """
         return positions.get_timestamp(self.registry, schema_name, table_name)
 
     def update_initial_marker(

@@ -168,7 +168,10 @@ def _number(text: str) -> float | Decimal:
 def _one_of(kind: type[StrEnum], value: Any, others: Mapping[str, str] | None = None) -> Any:
     """Raises ValueError: it is none of them."""
     text = str(value).lower()
-    return kind((others or {}).get(text, text)).value
+    text = (others or {}).get(text, text)
+    if text not in {each.value for each in kind}:
+        raise ValueError(f"{value!r} is none of {', '.join(kind)}")
+    return text
 
 
 def _or_default(kind: type[StrEnum], value: Any, default: Any) -> Any:

@@ -214,4 +214,14 @@ def update_timestamp(
 def get_timestamp(registry: Registry, schema_name: str, table_name: str | None = None) -> datetime | None:
     found = get(registry, MarkerType.BATCH, schema_name, table_name)
     value = None if found is None else found.get(TIMESTAMP)
-    return value if isinstance(value, datetime) else None
+    if value is None or isinstance(value, datetime):
+        return value
+    # Written as JSON has it: on the command line, or by the program that it was imported from.
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        of = schema_name if table_name is None else f"{schema_name}.{table_name}"
+        raise InvalidInput(
+            f"the batch position of {of} has the timestamp {value!r}, which is no time; set it anew with update_batch_timestamp, "
+            'or `lakeward positions set ... --type batch \'{"timestamp": "2026-01-02T03:04:05Z"}\'`'
+        ) from None

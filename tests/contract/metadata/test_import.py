@@ -97,6 +97,9 @@ def test_everything_comes_over_with_its_references(registry: Registry, source: s
     assert stream.position_data == {"resume_token": {"_data": "82"}, "n": Decimal("123456789012345678901234567890.125")}
     assert (stream.sync_run_id, stream.last_updated) == (running.id, datetime(2026, 1, 2, tzinfo=UTC))
     assert (batch.table_name, batch.marker_type) == ("orders", MarkerType.BATCH)
+    assert positions.get_timestamp(registry, "shop", "orders") == datetime(2026, 1, 1, tzinfo=UTC), (
+        "batches go on there"
+    )
     first, second = schema_versions.list_versions(registry, "shop", "orders")
     assert (first.version, second.previous_version, second.changes[0].name) == (1, 1, "email")
     again = schema_versions.register(registry, "shop", "orders", second.schema_definition)
@@ -124,6 +127,8 @@ def test_what_has_come_over_is_left_alone_and_a_newer_position_stays(registry: R
     assert all(imported == 0 for _, imported, _, _ in again.values())
     assert {name: rows_of(registry, name) for name in first} == before
     assert positions.get(registry, MarkerType.BATCH, "shop", "orders") == {"timestamp": "mine"}
+    with pytest.raises(InvalidInput, match="'mine', which is no time; set it anew"):
+        positions.get_timestamp(registry, "shop", "orders")
 
 
 def test_what_has_ended_there_since_ends_here_and_what_was_done_here_stays(registry: Registry, source: str) -> None:
