@@ -45,6 +45,7 @@ COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
 
 # They have no threads, and serve the callers of their process whether or not it is the active one.
 WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
+STOP_SECONDS = 60.0  # for what a component has in hand when the program ends
 
 
 class _Runner:
@@ -66,11 +67,16 @@ class _Runner:
             self._changed.notify()
 
     def close(self) -> None:
-        """Stop it for good, and wait for that."""
+        """Stop it for good, and wait for that: STOP_SECONDS at most, since one that hangs would keep the program for ever.
+
+        What one leaves by half, such as a compaction, changes nothing; recovery clears it.
+        """
         with self._changed:
             self._shall_run, self._has_ended = False, True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            log.error("component_not_stopped", component=self._component.name, seconds=STOP_SECONDS)
 
     def _work(self) -> None:
         runs = False
