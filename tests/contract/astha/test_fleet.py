@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from lakeward.components import fleet
+from lakeward.model.events import Registers
 from lakeward.registry import Registry
 from tests.support.asthas import Recorder, quick
 from tests.support.waiting import until
@@ -19,7 +20,7 @@ class Hanging(Recorder):
         super().__init__("compactor")
         self.go, self.runs = threading.Event(), threading.Event()
 
-    def register_with_astha(self, astha: fleet.Registers) -> None:
+    def register_with_astha(self, astha: Registers) -> None:
         astha.register(self)
 
     def start(self) -> None:
