@@ -60,7 +60,7 @@ def rollback(
     table: TableArgument,
     version: Annotated[int, typer.Argument(metavar="VERSION", show_default=False)],
 ) -> None:
-    """Bring an earlier version of the columns, partitioning and properties back.
+    """Bring earlier columns, partitioning and properties back.
 
     Its rows stay: `lakeward snapshots rollback` goes back to those of a snapshot.
     """

@@ -29,7 +29,7 @@ def compact(
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
     limit: LimitOption = 50,
 ) -> None:
-    """Merge small files into larger ones, and make Parquet of JSON lines.
+    """Merge small files; make Parquet of JSON lines.
 
     Appends go on meanwhile; where one is quicker, the job gives way and is planned again next time.
     """

@@ -102,7 +102,10 @@ def show(context: Context, letter: LetterArgument) -> None:
 
 
 def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
-    """Say that records are where they belong: these, or all of a source or table that nobody works on."""
+    """Say that records are where they belong.
+
+    These, or all of a source or table that nobody works on.
+    """
     _act(
         context,
         "resolved",
@@ -114,7 +117,10 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
 
 
 def discard(context: Context, which: Which, note: NoteOption = None) -> None:
-    """Give records up: these, or all of a source or table that nobody works on."""
+    """Give records up.
+
+    These, or all of a source or table that nobody works on.
+    """
     _act(
         context,
         "discarded",

@@ -111,14 +111,20 @@ def show(context: Context, error: ErrorArgument) -> None:
 
 
 def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
-    """Say that errors are dealt with: these, or all open ones of a source, table, run, type, code, or from before a time."""
+    """Say that errors are dealt with.
+
+    These, or all open ones of a source, table, run, type, code, or from before a time.
+    """
     chosen = which.chosen()
     with manager(context) as metadata:
         _end(context, "resolved", which.errors, chosen, metadata.resolve_error, metadata.resolve_errors, note)
 
 
 def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
-    """Say that errors need nothing: these, or all open ones of a source, table, run, type, code, or from before a time."""
+    """Say that errors need nothing.
+
+    These, or all open ones of a source, table, run, type, code, or from before a time.
+    """
     chosen = which.chosen()
     with manager(context) as metadata:
         _end(context, "ignored", which.errors, chosen, metadata.ignore_error, metadata.ignore_errors, note)

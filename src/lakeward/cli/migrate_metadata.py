@@ -21,7 +21,7 @@ def migrate_metadata(
     ],
     schema: Annotated[str, typer.Option("--schema", help="The schema that has the tables.")] = "cartridge_warp",
 ) -> None:
-    """Bring operations metadata over from a cartridge-warp database.
+    """Bring operations metadata over from cartridge-warp.
 
     Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is, but ends here
     where it has ended there. Nothing is written to the source. The exit code is 1 if a row could not be kept.

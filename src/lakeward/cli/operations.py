@@ -76,7 +76,7 @@ def set_aside(
     retry: Annotated[bool, typer.Option("--retry", help="Make them pending again.")] = False,
     retire: Annotated[bool, typer.Option("--retire", help="Send them to quarantine.")] = False,
 ) -> None:
-    """Deal with files that could not become part of a snapshot.
+    """Retry or retire files that no snapshot could take.
 
     `lakeward files TABLE --set-aside` lists them, with their reasons.
     """

@@ -165,7 +165,10 @@ def diff(
     old: Annotated[int, typer.Argument(metavar="OLD", show_default=False)],
     new: Annotated[int, typer.Argument(metavar="NEW", show_default=False)],
 ) -> None:
-    """Show what leads from one version to another, and whether each reads what the other wrote."""
+    """Show what differs between two versions.
+
+    And whether each reads what the other wrote.
+    """
     from lakeward.registry.schema_changes import compatibility
 
     with manager(context) as metadata:

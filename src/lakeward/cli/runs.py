@@ -21,6 +21,7 @@ _COLUMNS = (
     "duration_ms",
     "records_processed",
     "last_seen_at",
+    "error_message",
 )
 
 
@@ -74,7 +75,7 @@ def recover(
 
 
 def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:
-    """Show how runs went, what failed, what waits, and how old positions are."""
+    """Show how runs went, what failed, what waits, old positions."""
     with manager(context) as metadata:
         found = metadata.get_sync_statistics(schema, hours)
     if context.json:

@@ -28,10 +28,11 @@ def serve(
         typer.Option("--without", help="A component that is not to run here; may be given again.", show_default=False),
     ] = None,
 ) -> None:
-    """Serve the Iceberg REST catalog, and run the components that look after the tables.
+    """Serve the Iceberg REST catalog; look after the tables.
 
-    What dead writers left behind is cleared first. Of several servers one runs the components, the others stand by. The
-    compactor starts Spark when there is something to merge. Ctrl-C stops all, and so does SIGTERM.
+    The components run here: schemas, snapshots, compaction, Iceberg's metadata. What dead writers left behind is cleared
+    first. Of several servers one runs the components, the others stand by. The compactor starts Spark when there is
+    something to merge. Ctrl-C stops all.
     """
     from lakeward.components.fleet import COMPONENTS
     from lakeward.errors import InvalidInput

@@ -154,7 +154,7 @@ def branch(
 
 
 def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
-    """Take a branch's or a tag's name away; its snapshot stays until it expires."""
+    """Drop a branch or tag; its snapshot stays until it expires."""
     with context.lake() as lake:
         full = parse_name(table)
         kinds = {ref.name: ref.type for ref in lake.refs(full)}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from lakeward import __version__
@@ -51,6 +52,14 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stderr.strip() == "[]" and "Usage: " in done.stdout
+
+
+def test_no_list_of_commands_cuts_a_line_short() -> None:
+    groups = [name for name, found in typer.main.get_command(app).commands.items() if hasattr(found, "commands")]  # type: ignore[attr-defined]
+    assert {"dlq", "errors", "runs", "snapshots"} <= set(groups)
+    for group in ("", *groups):
+        shown = lakeward(*group.split(), "--help").stdout
+        assert [line for line in shown.splitlines() if line.endswith("...") and "Usage:" not in line] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
