@@ -53,12 +53,16 @@ class Delivery:
             thread.start()
 
     def stop(self, deadline: float) -> bool:
-        """Finish what is in hand, until `deadline` (monotonic); false if something does not return."""
+        """Finish what is in hand, until `deadline` (monotonic); false if something does not return.
+
+        A component that calls this in an event of its own is not waited for.
+        """
         self._stopped.set()
         self.lane.stop()
-        for thread in self._threads:
+        others = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in others)
 
     # Events -----------------------------------------------------------------------------------------------------------
     def _work(self) -> None:

@@ -47,6 +47,22 @@ def test_stop_finishes_what_is_in_hand_and_the_next_start_goes_on_after_it(regis
     assert first.sequences() + second.sequences() == [row["sequence"] for row in changes(registry)[-3:]]
 
 
+def test_a_component_may_stop_astha_in_an_event_of_its_own(registry: Registry) -> None:
+    make_tables(registry)
+    astha = Astha(registry, quick())
+    answers: list[bool] = []
+    one, other = Recorder("compactor", act=lambda _: answers.append(astha.stop())), Recorder("schema_manager")
+    astha.register(one)
+    astha.register(other)
+    astha.start()
+    until(lambda: one.refreshes and other.refreshes)
+    touch(registry, 1, 2)
+    until(lambda: len(one.events) == 1)
+    assert answers == [True]
+    assert astha.state == "stopped"
+    assert component(astha).retried == 0
+
+
 def test_what_happened_while_nobody_ran_is_delivered_at_the_next_start(registry: Registry, start: Start) -> None:
     make_tables(registry)
     first = Mirror(registry)
