@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +22,12 @@ def add_to(app: typer.Typer) -> None:
     group(app, "footers", "The stored footers of Parquet files.", rebuild=rebuild)
 
 
+def _show(result: Any, names: Mapping[str, str], context: Context) -> None:
+    """For people under names that say what was done; for scripts under the fields' own."""
+    found = as_row(result)
+    show_record(found if context.json else {names.get(each, each): found[each] for each in found}, json=context.json)
+
+
 def recover(context: Context) -> None:
     """Delete what dead writers left behind.
 
@@ -28,7 +35,7 @@ def recover(context: Context) -> None:
     """
     with context.lake() as lake:
         result = lake.recover()
-    show_record(as_row(result), json=context.json)
+    _show(result, {"intents": "writes_given_up", "swept": "swept_once_more", "objects": "objects_deleted"}, context)
     if result.failed:
         raise typer.Exit(1)
 
@@ -40,7 +47,14 @@ def clean(context: Context) -> None:
     """
     with context.lake() as lake:
         result = lake.clean()
-    show_record(as_row(result), json=context.json)
+    names = {
+        "files": "files_deleted",
+        "temporary": "objects_of_given_up_writes",
+        "tables": "dropped_tables_gone",
+        "topics": "deleted_topics_gone",
+        "changes": "changes_nobody_waits_for",
+    }
+    _show(result, names, context)
     if result.failed:
         raise typer.Exit(1)
 

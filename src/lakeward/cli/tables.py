@@ -110,6 +110,7 @@ def create(
         "uuid": made.table_uuid,
         "location": made.location,
         "columns": columns,
+        "partition_by": list(partition_by or ()),
     }
     show_record(record, json=context.json)
 
