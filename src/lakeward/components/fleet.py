@@ -123,11 +123,14 @@ def running(
         raise InvalidInput(f"no component {unknown[0]!r}; there are {', '.join(COMPONENTS)}")
     made = {name: COMPONENTS[name](lake) for name in chosen if name not in (others or {})} | dict(others or {})
     runners: list[_Runner] = []
+    managers = [each for each in made.values() if isinstance(each, SchemaManager)]
 
     def tell(is_active: bool) -> None:
         log.info("components_active" if is_active else "components_stand_by", components=sorted(made))
         for runner in runners:
             runner.tell(is_active)
+        for manager in managers:
+            manager.follow(is_active)
 
     astha = Astha(lake, config, on_active=tell)
     with ExitStack() as stack:
@@ -139,5 +142,6 @@ def running(
             else:
                 runners.append(_Runner(component))
                 stack.callback(runners[-1].close)
+        tell(False)
         stack.enter_context(astha)
         yield Fleet(astha, made)

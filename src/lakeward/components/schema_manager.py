@@ -39,7 +39,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | MetadataRow
 
-REFRESH, REGISTRY = "refresh", "registry"
+REFRESH, REGISTRY, STANDBY = "refresh", "registry", "standby"
 MAX_ID = 2**63 - 1
 PAGE = 200  # versions of one read when the cache is filled
 
@@ -81,7 +81,9 @@ class SchemaManager:
             most if given.max_bytes is None else given.max_bytes,
         )
         self._lock = threading.Lock()
-        self._doubts: set[int | str] = set()  # why memory is not trusted: a table whose event failed, REFRESH, REGISTRY
+        self._doubts: set[int | str] = (
+            set()
+        )  # why memory is not trusted: a table whose event failed, or one of the above
         self._stopped = threading.Event()
 
     # Reading ----------------------------------------------------------------------------------------------------------
@@ -133,6 +135,12 @@ class SchemaManager:
         self._settle()
         self._cache.clear()
 
+    def follow(self, follows: bool) -> None:
+        """Whether events come from now on. None come where another process is the active one: reads go to the registry then."""
+        if follows:
+            self._cache.clear()
+        self._doubt(STANDBY, not follows)
+
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Row]]:
         """The registry tables it hears of."""
         return (TABLES, TABLE_COLUMNS, TABLE_METADATA)
@@ -164,7 +172,7 @@ class SchemaManager:
         self._doubt(REFRESH)
         self._cache.clear()
         filled = self._retried(self._fill)
-        self._settle()
+        self._settle(frozenset({STANDBY}))
         log.info("schemas_read", versions=filled)
 
     def _apply(self, event: Event[Row]) -> None:
@@ -253,10 +261,11 @@ class SchemaManager:
             else:
                 self._cache.resume()
 
-    def _settle(self) -> None:
+    def _settle(self, but_for: frozenset[str] = frozenset()) -> None:
         with self._lock:
-            self._doubts.clear()
-            self._cache.resume()
+            self._doubts &= but_for
+            if not self._doubts:
+                self._cache.resume()
 
 
 def _says(version: TableMetadata, row: TableColumn, operation: Operation) -> bool:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from lakeward.components import fleet
+from lakeward.components.schema_manager import SchemaManager
 from lakeward.model.events import Registers
 from lakeward.registry import Registry
+from lakeward.store import schema
 from tests.support.asthas import Recorder, quick
+from tests.support.registries import make_table, open_at
 from tests.support.waiting import until
 
 
@@ -42,3 +46,31 @@ def test_a_component_that_does_not_stop_keeps_the_program_for_a_bounded_time(
     assert hanging.runs.is_set()
     hanging.go.set()
     until(lambda: not hanging.runs.is_set())
+
+
+def test_one_that_stands_by_serves_no_schema_that_was_changed_by_hand(
+    registry: Registry, made_url: str, tmp_path: Path
+) -> None:
+    """It hears of no change, but for those that it reads."""
+    table = make_table(registry)
+    names = ["schema_manager"]
+    with open_at(made_url, tmp_path) as other, fleet.running(registry, names, quick(lease_seconds=2.0)) as active:
+        until(lambda: active.astha.state == "active")
+        with fleet.running(other, names, quick(lease_seconds=2.0)) as standing:
+            managers = [each.components["schema_manager"] for each in (active, standing)]
+            assert all(isinstance(each, SchemaManager) for each in managers)
+
+            def served() -> list[dict[str, str]]:
+                return [each.get_schema("sales.orders").properties for each in managers]  # type: ignore[attr-defined]
+
+            assert served() == [{}, {}]
+            for value in ("1", "2"):
+                with registry.database.transaction() as connection:
+                    change = schema.table_metadata.update().where(schema.table_metadata.c.table_id == table.table_id)
+                    connection.execute(change.values(properties={"by": value}))
+                assert served()[1] == {"by": value}
+                until(lambda value=value: served() == [{"by": value}] * 2)
+            active.astha.stop()
+            until(lambda: standing.astha.state == "active" and not other.schemas.is_suspended)
+            assert served()[1] == {"by": "2"}
+    assert not other.schemas.is_suspended and not registry.schemas.is_suspended
