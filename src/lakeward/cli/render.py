@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -17,8 +20,20 @@ NOTHING = "–"
 
 def print_json(document: Any) -> None:
     """The document on standard output, as the only thing there. Times are ISO 8601, bytes base64; NaN becomes null."""
-    text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_encodable), indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    try:
+        text = msgspec.json.format(msgspec.json.encode(document, enc_hook=_encodable), indent=2).decode()
+    except UnicodeEncodeError:  # UTF-8 has no halves of characters, JSON's escapes do
+        plain = msgspec.to_builtins(document, enc_hook=_encodable, str_keys=True)
+        text = json.dumps(_finite(plain), indent=2, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def show_rows(name: str, rows: Sequence[Row], columns: Sequence[str], total: int | None = None, *, json: bool) -> None:
@@ -86,7 +101,11 @@ def cell(value: Any, column: str = "") -> str:
         return ", ".join(f"{name} {cell(each, str(name))}" for name, each in value.items()) or NOTHING
     if isinstance(value, (list, tuple)):
         return ", ".join(cell(each) for each in value) or NOTHING
-    return str(value)
+    return _SPECIAL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+
+
+# What would steer the terminal, and halves of characters, which it cannot have. Lines of a trace stay lines.
+_SPECIAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def size_text(size: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from lakeward.cli.render import as_row, cell, show_record, show_rows, size_text
+from lakeward.cli.render import as_row, cell, print_json, show_record, show_rows, size_text
 from lakeward.model.names import TableIdentifier
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC)
@@ -85,3 +86,22 @@ def test_sizes_are_in_units_of_a_thousand(size: int, text: str) -> None:
 def test_numbers_that_are_no_amounts_are_not_grouped() -> None:
     assert cell(8123456789, "snapshot_id") == "8123456789"
     assert cell(True) == "yes" and cell(False) == "no"
+
+
+def test_what_would_steer_the_terminal_or_is_half_a_character_is_written_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = "a\x1b[31mb\x07 \ud800 \x9b1m\r"
+    assert cell(shown) == r"a\x1b[31mb\x07 \ud800 \x9b1m\r"
+    assert cell("first\n\tsecond ä 😀") == "first\n\tsecond ä 😀"
+    show_record({"text": shown, "in a document": {"a": [shown]}}, json=False)
+    show_rows("rows", [{"text": shown}], ["text"], json=False)
+    assert not {"\x1b", "\x07", "\r"} & set(capsys.readouterr().out)
+
+
+def test_half_a_character_is_an_escape_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"text": "\ud800", "number": math.nan, "at": datetime(2026, 1, 2, tzinfo=UTC), "deep": [{"a": math.inf}]}
+    print_json(document)
+    text = capsys.readouterr().out
+    text.encode()
+    assert json.loads(text) == {"text": "\ud800", "number": None, "at": "2026-01-02T00:00:00Z", "deep": [{"a": None}]}
