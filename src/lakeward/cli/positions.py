@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -87,7 +86,7 @@ def _document(text: str) -> dict[str, Any]:
 
     try:
         found = exact.loads(text)
-    except (json.JSONDecodeError, ValueError, TypeError) as error:
+    except exact.NOT_OURS as error:
         raise InvalidInput(f"{text[:200]!r} is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput(f'{text[:200]!r} is no object; write one such as \'{{"lsn": "0/16B3748"}}\'')

@@ -98,7 +98,7 @@ class Exact(Json):
         return None if value is None else exact.dumps(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return None if value is None else exact.loads(value)
+        return None if value is None else exact.loads_stored(value)
 
     def column_expression(self, column: Any) -> Any:
         # The driver of a connection that is not ours would decode it: a number's digits would be lost, and a text be taken

@@ -163,3 +163,13 @@ def test_what_is_nested_too_deep_is_refused() -> None:
     cycle["me"] = cycle
     with pytest.raises(InvalidInput, match="deeper than 100 levels"):
         exact.dumps(cycle)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": {"$decimal": "abc"}}', '{"$bytes": "abc"}', '{"$pairs": 5}', '{"$set": [[1]]}', '{"$timedelta": [1e300]}'],
+)
+def test_a_mark_that_was_written_by_hand_on_what_is_no_such_value_is_refused_or_left(text: str) -> None:
+    with pytest.raises(exact.NOT_OURS):
+        exact.loads(text)
+    assert exact.loads_stored(text) == json.loads(text)
