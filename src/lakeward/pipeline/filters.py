@@ -6,6 +6,7 @@ to nothing and neither less nor greater; `is nan` finds it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,9 @@ def bind_filter(source: Filter, schema: Document) -> BoundFilter:
     except ValueError as error:
         if "find field" in str(error):
             names = ", ".join(field["name"] for field in schema["fields"][:20])
-            raise ColumnNotFound(f"filter {source.expression}: {error}; the table has {names}") from error
+            wanted = re.search(r"field with name (.+), case_sensitive", str(error))
+            shown = wanted[1] if wanted else source.expression
+            raise ColumnNotFound(f"the filter names column {shown!r}; the table has {names}") from error
         raise InvalidFilter(f"filter {source.expression}: {error}; give a literal of the column's type") from error
     except TypeError as error:
         raise InvalidFilter(f"filter {source.expression}: {error}; give a literal of the column's type") from error

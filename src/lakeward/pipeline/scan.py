@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeward.errors import ColumnNotFound, InvalidInput, PartitionMetadataNotFound, StorageError
+from lakeward.errors import ColumnNotFound, InvalidInput, ObjectNotFound, PartitionMetadataNotFound, StorageError
 from lakeward.model.files import RegisteredFile
 from lakeward.model.tables import Document, TableMetadata
 from lakeward.pipeline import json_lines, json_values, statistics
@@ -125,10 +125,21 @@ def _batches(
         paths = [file.file_path for file in group if file.file_type == "parquet"]
         footers = load_footer(paths) if paths else {}
         for file in group:
-            for batch in _file_batches(file, footers, engine, reading):
+            for batch in _there(file, _file_batches(file, footers, engine, reading)):
                 filtered = batch if reading.bound is None else batch.filter(reading.bound.arrow)
                 if filtered.num_rows:
                     yield filtered.select(reading.chosen.names)
+
+
+def _there(file: RegisteredFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A file's batches; one that is gone is told as what it is to who has named no file."""
+    try:
+        yield from batches
+    except ObjectNotFound as error:
+        raise ObjectNotFound(
+            f"{file.file_path} is registered, but not there any more; `lakeward audit` lists all that its table lacks: bring "
+            "them back from a backup, or take their partitions out"
+        ) from error
 
 
 def _file_batches(
