@@ -64,12 +64,14 @@ def test_one_that_stands_by_serves_no_schema_that_was_changed_by_hand(
                 return [each.get_schema("sales.orders").properties for each in managers]  # type: ignore[attr-defined]
 
             assert served() == [{}, {}]
+            expected: dict[str, str] = {}
             for value in ("1", "2"):
+                expected["by"] = value
                 with registry.database.transaction() as connection:
                     change = schema.table_metadata.update().where(schema.table_metadata.c.table_id == table.table_id)
-                    connection.execute(change.values(properties={"by": value}))
-                assert served()[1] == {"by": value}
-                until(lambda value=value: served() == [{"by": value}] * 2)
+                    connection.execute(change.values(properties=expected))
+                assert served()[1] == expected
+                until(lambda: served() == [expected] * 2)
             active.astha.stop()
             until(lambda: standing.astha.state == "active" and not other.schemas.is_suspended)
             assert served()[1] == {"by": "2"}
