@@ -163,6 +163,7 @@ CALLS: dict[str, list[Call]] = {
     ],
     "dead_letters.update": [lambda m, c: m.update(c, 5, {"error_count": 2})],
     "error_log.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
+    "error_log.by_retry": [],  # a part of queries
     "error_log.end": [lambda m, c: m.end(c, [20], ErrorStatus.RESOLVED, NOW, None)],
     "error_log.insert": [lambda m, c: m.insert(c, _new_error)],
     "error_log.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
