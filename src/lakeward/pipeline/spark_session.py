@@ -76,7 +76,13 @@ def _rest_catalog(name: str, url: str, token: str | None, s3: Mapping[str, Any] 
         "cache-enabled": "false",
     }
     if token is not None:
-        options["token"] = token
+        # The token is the server's own: there is nobody to get another one from, and Iceberg warns unless it is told so.
+        options |= {
+            "token": token,
+            "rest.auth.type": "oauth2",
+            "oauth2-server-uri": url,
+            "token-refresh-enabled": "false",
+        }
     if s3 is not None:
         options |= _s3_file_io(s3)
     return {
