@@ -223,7 +223,7 @@ with open_lake(sys.argv[1], Path(sys.argv[2]), durable=False) as lake:
 def test_a_plan_never_misses_a_footer_while_partitions_are_retired_and_cleaned(
     registry_url: str, tmp_path: Path
 ) -> None:
-    rounds = 1000 if registry_url.startswith("sqlite") else 200
+    rounds = 400 if registry_url.startswith("sqlite") else 200
     with open_lake(registry_url, tmp_path, durable=False) as lake:
         make_table(lake, NAME, partition_by=["name"])
         command = [sys.executable, "-c", CHURN, registry_url, str(tmp_path), str(rounds)]
