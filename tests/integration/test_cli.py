@@ -243,8 +243,8 @@ def test_serve_gives_up_silent_runs_and_an_append_of_files_is_one_that_was_compl
     listed = orders.json("runs", "list")["runs"]
     assert [(run["status"], run["records_inserted"]) for run in listed] == [("completed", 1), ("completed", 2)]
     with lakeward.connect(orders.folder / "registry.db", orders.folder / "warehouse") as lake:
-        silent = runs.start(lake.registry, "shop", SyncMode.STREAM, heartbeats=True)
         with lake.registry.database.transaction() as connection:
+            silent = runs.insert_running(connection, runs.described("shop", SyncMode.STREAM), heartbeats=True)
             change = schema.sync_runs.update().where(schema.sync_runs.c.id == silent.id)
             connection.execute(change.values(last_seen_at=silent.started_at - timedelta(hours=1)))
         with served(orders):

@@ -6,25 +6,21 @@ would see it under way. Its run is one row, completed when it is written, with t
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Protocol
 
-import msgspec
 import sqlalchemy as sa
 import structlog
 
-from lakeward.model.names import MAX_NAME_LENGTH
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import runs
 from lakeward.registry.error_types import error_code
 from lakeward.registry.handle import Registry
-from lakeward.registry.recording import insert_failure, message_of, not_recorded
+from lakeward.registry.recording import described, insert_failure, message_of, not_recorded
 from lakeward.store import dialect
 
 log = structlog.get_logger()
@@ -72,10 +68,9 @@ class AtOnce:
     ) -> None:
         """As Recorder; documents of what JSON has. Raises InvalidName, InvalidInput."""
         self._registry = registry
-        self._schema_name, self._table_name, self._operation = schema_name[:MAX_NAME_LENGTH], table_name, operation
+        self._schema_name, self._table_name, self._operation = schema_name, table_name, operation
         self._began = time.perf_counter()
-        about = (self._schema_name, mode, source_info, destination_info, registry.owner)
-        self._values = _described(msgspec.json.encode(about))
+        self._values = described(registry, schema_name, mode, source_info, destination_info)
         self.is_counted = False  # by a transaction, which may have been rolled back since
 
     def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
@@ -121,20 +116,6 @@ class AtOnce:
     ) -> int:
         took = time.perf_counter() - self._began
         return runs.insert_whole(connection, self._values, status, took, counts, now, message)
-
-
-@lru_cache(maxsize=256)
-def _described(about: bytes) -> runs.Values:
-    """`runs.described`, remembered: to look for secrets takes half a millisecond, and each append of rows says the same."""
-    schema_name, mode, source_info, destination_info, owner = msgspec.json.decode(about)
-    return runs.described(
-        schema_name,
-        mode,
-        source_info=source_info,
-        destination_info=destination_info,
-        instance_id=owner,
-        node_id=socket.gethostname(),
-    )
 
 
 @contextmanager

@@ -5,12 +5,14 @@ Records are about work and never stand in its way: once the work has begun, what
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import traceback
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,7 +20,7 @@ import sqlalchemy as sa
 import structlog
 
 from lakeward.model.names import MAX_NAME_LENGTH, TableIdentifier
-from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics, SyncStatus
+from lakeward.model.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import error_log, runs
 from lakeward.registry.error_types import error_code, error_type
 from lakeward.registry.handle import Registry
@@ -47,8 +49,8 @@ class Recorder:
         *,
         table_name: str | None = None,
         operation: OperationType | None = None,
-        source_info: Any = None,
-        destination_info: Any = None,
+        source_info: Document | None = None,
+        destination_info: Document | None = None,
         heartbeat_seconds: float | None = None,
         owner: object = None,
     ) -> None:
@@ -57,6 +59,7 @@ class Recorder:
         Args:
             schema_name: a namespace's levels, joined; cut where it is too long for a name.
             operation: of the error, if the run fails.
+            source_info, destination_info: of what JSON has.
             heartbeat_seconds: between two heartbeats; HEARTBEAT_SECONDS without.
             owner: whose run it is: if it is collected before the run was ended, the next beat ends it as cancelled.
 
@@ -64,7 +67,7 @@ class Recorder:
             InvalidName, InvalidInput, RegistryUnavailable.
         """
         self._registry = registry
-        self._schema_name, self._table_name, self._operation = schema_name[:MAX_NAME_LENGTH], table_name, operation
+        self._schema_name, self._table_name, self._operation = schema_name, table_name, operation
         self.heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
         self._lock = threading.Lock()  # guards the two below
         self._total = SyncRunStatistics()
@@ -72,18 +75,9 @@ class Recorder:
         self._written: BaseException | None = None  # the last error that was written down
         self._is_beating = threading.Lock()
         self._owner = None if owner is None else weakref.ref(owner)
+        values = described(registry, schema_name, mode, source_info, destination_info)
         with registry.database.transaction(durable=False) as connection:  # no commit of its work outlives it
-            self.run_id = runs.start(
-                registry,
-                self._schema_name,
-                mode,
-                source_info=source_info,
-                destination_info=destination_info,
-                instance_id=registry.owner,
-                node_id=socket.gethostname(),
-                heartbeats=True,
-                connection=connection,
-            ).id
+            self.run_id = runs.insert_running(connection, values, heartbeats=True).id
         registry.before_close(self._left_open)
         self._pulse = pulse_of(registry)
         try:
@@ -171,6 +165,36 @@ class Recorder:
         """The total; none where nothing was told, and the counts are those of the writes that joined."""
         total = self.statistics
         return None if total == SyncRunStatistics() else total
+
+
+def described(
+    registry: Registry,
+    schema_name: str,
+    mode: SyncMode,
+    source_info: Document | None,
+    destination_info: Document | None,
+) -> runs.Values:
+    """What the row of a run of this process says of what it is; the documents are of what JSON has.
+
+    It is remembered: to look for secrets takes some tenths of a millisecond, and each append of rows says the same.
+
+    Raises InvalidName, InvalidInput.
+    """
+    about = (schema_name[:MAX_NAME_LENGTH], mode, source_info, destination_info, registry.owner)
+    return _described(json.dumps(about))  # which takes the names of files too, whatever is in them
+
+
+@lru_cache(maxsize=256)
+def _described(about: str) -> runs.Values:
+    schema_name, mode, source_info, destination_info, owner = json.loads(about)
+    return runs.described(
+        schema_name,
+        mode,
+        source_info=source_info,
+        destination_info=destination_info,
+        instance_id=owner,
+        node_id=socket.gethostname(),
+    )
 
 
 def of_table(table: TableIdentifier) -> dict[str, Any]:

@@ -36,17 +36,9 @@ def start(
     destination_info: Any = None,
     instance_id: str | None = None,
     node_id: str | None = None,
-    heartbeats: bool = False,
     connection: sa.Connection | None = None,
 ) -> SyncRun:
-    """Begin a run. Secrets in source_info and destination_info are not stored.
-
-    Args:
-        heartbeats: it is going to send heartbeats, of which this is the first.
-
-    Raises:
-        InvalidName, InvalidInput.
-    """
+    """Begin a run. Secrets in source_info and destination_info are not stored. Raises InvalidName, InvalidInput."""
     values = described(
         schema_name,
         sync_mode,
@@ -57,10 +49,7 @@ def start(
         node_id=node_id,
     )
     with joined(registry.database, connection) as joint:
-        now = dialect.now(joint)
-        alive = {"heartbeat_at": now} if heartbeats else {}
-        begun = {"status": SyncStatus.RUNNING.value, "started_at": now, "last_seen_at": now}
-        return runs.insert(joint, {**values, **alive, **begun})
+        return insert_running(joint, values)
 
 
 def described(
@@ -84,6 +73,18 @@ def described(
         "instance_id": redaction.storable(instance_id),
         "node_id": redaction.storable(node_id),
     }
+
+
+def insert_running(connection: sa.Connection, values: Values, *, heartbeats: bool = False) -> SyncRun:
+    """Insert a run that begins now, in the caller's transaction. `values`: see `described`.
+
+    Args:
+        heartbeats: it is going to send heartbeats, of which this is the first.
+    """
+    now = dialect.now(connection)
+    alive = {"heartbeat_at": now} if heartbeats else {}
+    begun = {"status": SyncStatus.RUNNING.value, "started_at": now, "last_seen_at": now}
+    return runs.insert(connection, {**values, **alive, **begun})
 
 
 def insert_whole(
