@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,15 +17,16 @@ from lakeward.cli.shared import (
     SchemaOption,
     StatusOption,
     TableOption,
+    act,
+    ids_or_filter,
     manager,
     row,
     show_one,
 )
 from lakeward.cli.tables import LimitOption
-from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from lakeward.metadata import DeadLetterFilter, MetadataManager
+    from lakeward.metadata import DeadLetterFilter
 
 LetterArgument = Annotated[int, typer.Argument(metavar="ID", show_default=False)]
 LettersArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", show_default=False)]
@@ -45,10 +46,9 @@ class Which:
 
     def chosen(self, status: str | None = None) -> DeadLetterFilter | None:
         """None where ids are given. Raises InvalidInput: it is not said which."""
-        is_narrowed = self.schema is not None or self.table is not None or status is not None
-        if bool(self.letters) + (is_narrowed or self.every) != 1:
-            raise InvalidInput("say which dead letters: their ids, or --schema, --table, or --all for all there are")
-        return None if self.letters else _filter(schema_name=self.schema, table_name=self.table, status=status)
+        chosen = _filter(schema_name=self.schema, table_name=self.table, status=status)
+        which = "dead letters: their ids, or --schema, --table, or --all for all there are"
+        return ids_or_filter(self.letters, chosen, self.every, which)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -106,14 +106,11 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
 
     These, or all of a source or table that nobody works on.
     """
-    _act(
-        context,
-        "resolved",
-        which.letters,
-        which.chosen(),
-        lambda metadata, each: metadata.resolve_dead_letter(each, note),
-        lambda metadata, chosen: metadata.resolve_dead_letters(chosen, note),
-    )
+    chosen = which.chosen()
+    with manager(context) as metadata:
+        one = partial(metadata.resolve_dead_letter, resolution=note)
+        done, _ = act(which.letters, chosen, one, partial(metadata.resolve_dead_letters, resolution=note))
+    show_record({"resolved": done}, json=context.json)
 
 
 def discard(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -121,26 +118,19 @@ def discard(context: Context, which: Which, note: NoteOption = None) -> None:
 
     These, or all of a source or table that nobody works on.
     """
-    _act(
-        context,
-        "discarded",
-        which.letters,
-        which.chosen(),
-        lambda metadata, each: metadata.discard_dead_letter(each, note),
-        lambda metadata, chosen: metadata.discard_dead_letters(chosen, note),
-    )
+    chosen = which.chosen()
+    with manager(context) as metadata:
+        one = partial(metadata.discard_dead_letter, resolution=note)
+        done, _ = act(which.letters, chosen, one, partial(metadata.discard_dead_letters, resolution=note))
+    show_record({"discarded": done}, json=context.json)
 
 
 def requeue(context: Context, which: Which, status: EndedOption = None) -> None:
     """Let resolved or discarded records wait again."""
-    _act(
-        context,
-        "requeued",
-        which.letters,
-        which.chosen(status),
-        lambda metadata, each: metadata.requeue_dead_letter(each),
-        lambda metadata, chosen: metadata.requeue_dead_letters(chosen),
-    )
+    chosen = which.chosen(status)
+    with manager(context) as metadata:
+        done, _ = act(which.letters, chosen, metadata.requeue_dead_letter, metadata.requeue_dead_letters)
+    show_record({"requeued": done}, json=context.json)
 
 
 def release(context: Context, schema: SchemaOption = None, table: TableOption = None, every: AllOption = False) -> None:
@@ -148,29 +138,7 @@ def release(context: Context, schema: SchemaOption = None, table: TableOption = 
 
     A worker that lives after all is refused when it reports.
     """
-    _act(
-        context,
-        "released",
-        None,
-        Which(None, schema, table, every).chosen(),
-        lambda metadata, each: metadata.release_dead_letter(each),
-        lambda metadata, chosen: metadata.release_dead_letters(chosen),
-    )
-
-
-def _act(
-    context: Context,
-    what: str,
-    letters: list[int] | None,
-    chosen: DeadLetterFilter | None,
-    one: Callable[[MetadataManager, int], object],
-    many: Callable[[MetadataManager, DeadLetterFilter], int],
-) -> None:
+    chosen = Which(None, schema, table, every).chosen()
     with manager(context) as metadata:
-        if chosen is not None:
-            count = many(metadata, chosen)
-        else:
-            for each in letters or ():
-                one(metadata, each)
-            count = len(letters or ())
-    show_record({what: count}, json=context.json)
+        done, _ = act(None, chosen, metadata.release_dead_letter, metadata.release_dead_letters)
+    show_record({"released": done}, json=context.json)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,13 +19,14 @@ from lakeward.cli.shared import (
     SinceOption,
     StatusOption,
     TableOption,
+    act,
+    ids_or_filter,
     manager,
     moment,
     row,
     show_one,
 )
 from lakeward.cli.tables import LimitOption
-from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeward.metadata import ErrorFilter, ErrorRecord
@@ -67,12 +68,8 @@ class Which:
             error_code=self.code,
             before=moment(self.before),
         )
-        if bool(self.errors) + (self.every or chosen != ErrorFilter()) != 1:
-            raise InvalidInput(
-                "say which errors: their ids, or --schema, --table, --run, --type, --code, --before, or --all for all "
-                "open ones"
-            )
-        return None if self.errors else chosen
+        which = "errors: their ids, or --schema, --table, --run, --type, --code, --before, or --all for all open ones"
+        return ids_or_filter(self.errors, chosen, self.every, which)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -117,7 +114,8 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as metadata:
-        _end(context, "resolved", which.errors, chosen, metadata.resolve_error, metadata.resolve_errors, note)
+        one = partial(metadata.resolve_error, resolution=note)
+        _show(context, "resolved", *act(which.errors, chosen, one, partial(metadata.resolve_errors, resolution=note)))
 
 
 def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -127,26 +125,15 @@ def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as metadata:
-        _end(context, "ignored", which.errors, chosen, metadata.ignore_error, metadata.ignore_errors, note)
+        one = partial(metadata.ignore_error, resolution=note)
+        _show(context, "ignored", *act(which.errors, chosen, one, partial(metadata.ignore_errors, resolution=note)))
 
 
-def _end(
-    context: Context,
-    what: str,
-    errors: list[int] | None,
-    chosen: ErrorFilter | None,
-    one: Callable[[int, str | None], ErrorRecord],
-    many: Callable[[ErrorFilter, str | None], int],
-    note: str | None,
-) -> None:
-    if chosen is not None:
-        show_record({what: many(chosen, note)}, json=context.json)
-        return
-    ended = [one(each, note) for each in errors or ()]
+def _show(context: Context, what: str, count: int, ended: list[ErrorRecord]) -> None:
     if len(ended) == 1:
         show_one(context, ended[0])
     else:
-        show_record({what: len(ended)}, json=context.json)
+        show_record({what: count}, json=context.json)
 
 
 def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,9 @@ from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeward.metadata import MetadataManager
+
+F = TypeVar("F")
+R = TypeVar("R")
 
 SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only of this source.", show_default=False)]
 TableOption = Annotated[str | None, typer.Option("--table", help="Only of this table.", show_default=False)]
@@ -73,6 +76,26 @@ def show_one(context: Context, record: Any) -> None:
     """A record by itself, whole."""
     shown = row(record)
     show_record(shown if context.json else people(shown), json=context.json)
+
+
+def ids_or_filter(ids: list[int] | None, chosen: F, every: bool, what: str) -> F | None:
+    """The filter; none where ids are given. `every` is what has to be said where the filter narrows nothing.
+
+    Raises InvalidInput: not exactly one of them says which.
+    """
+    if bool(ids) + (every or chosen != type(chosen)()) != 1:
+        raise InvalidInput(f"say which {what}")
+    return None if ids else chosen
+
+
+def act(
+    ids: list[int] | None, chosen: F | None, one: Callable[[int], R], many: Callable[[F], int]
+) -> tuple[int, list[R]]:
+    """Do it with all that a filter chooses, or with each of the ids; with how many, and what became of each of the latter."""
+    if chosen is not None:
+        return many(chosen), []
+    done = [one(each) for each in ids or ()]
+    return len(done), done
 
 
 def moment(text: str | None) -> datetime | None:
