@@ -21,6 +21,7 @@ from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
 from lakeward.model.events import SUBSCRIPTIONS, Subscriber
 from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
+from lakeward.registry.error_types import log_and_go_on
 from lakeward.registry.feed import Behind, Position, Reader
 from lakeward.registry.leases import Lease
 from lakeward.store.changes import Change
@@ -284,10 +285,8 @@ class Astha:
             try:
                 if self.is_current():
                     feed.trim(self.registry)
-            except LakewardError as error:  # such as a full disk: the next round tries again
-                log.warning("feed_not_trimmed", error=str(error), code=error.code)
-            except Exception:
-                log.exception("feed_not_trimmed")
+            except Exception as error:  # such as a full disk: the next round tries again
+                log_and_go_on(log, "feed_not_trimmed", error)
 
     # What deliveries ask for ------------------------------------------------------------------------------------------
     def _hold(self, lane: Lane, task: Task) -> Position:

@@ -16,9 +16,7 @@ class AsthaConfig:
 
     name: str = "lakeward"  # of the set of components: one Astha of a name is active at a time
     batch_size: int = 1_000  # rows of the feed that one read takes; events are delivered one by one
-    poll_interval: float = (
-        0.025  # how often other processes' commits are looked for; a third as often after 10 s without
-    )
+    poll_interval: float = 0.025  # between two looks for other processes' commits; thrice that after 10 s without
     event_timeout: float = 60.0  # an on_event that takes longer: the component is unresponsive, and refreshes later
     refresh_timeout: float = 300.0  # an on_refresh that takes longer: as an on_event
     drain_timeout: float = 300.0  # a queue that is not emptied for so long is dropped, and the component refreshes

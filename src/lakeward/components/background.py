@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import structlog
 
-from lakeward.errors import LakewardError, LeaseHeld
+from lakeward.errors import LeaseHeld
 from lakeward.registry import Registry, leases
+from lakeward.registry.error_types import log_and_go_on
 
 log = structlog.get_logger()
 
@@ -47,7 +48,5 @@ def _once(registry: Registry, name: str, action: Callable[[Registry], object]) -
             action(registry)
     except LeaseHeld:  # another process is at it
         pass
-    except LakewardError as error:
-        log.warning("background_failed", work=name, error=str(error), code=error.code)
-    except Exception:  # a fault of ours: the next round tries again
-        log.exception("background_failed", work=name)
+    except Exception as error:  # the next round tries again
+        log_and_go_on(log, "background_failed", error, work=name)

@@ -17,11 +17,11 @@ import structlog
 
 from lakeward.components.flushing import flush
 from lakeward.components.manifest_merging import MergeResult, merge_manifests
-from lakeward.errors import InvalidSetting, LakewardError, LeaseHeld, TableNotFound
+from lakeward.errors import InvalidSetting, LeaseHeld, TableNotFound
 from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
 from lakeward.model.tables import Table
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
-from lakeward.registry.error_types import error_code
+from lakeward.registry.error_types import error_code, log_and_go_on
 
 log = structlog.get_logger()
 
@@ -205,12 +205,8 @@ class IcebergUpdater:
         except InvalidSetting as error:  # a new version of the metadata brings it here again
             log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
             self._count(failures=1)
-        except LakewardError as error:
-            log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
-            self._count(failures=1)
-            self._again(table_id, waited)
-        except Exception:  # a fault of ours, or metadata that is none: this table waits, the others go on
-            log.exception("manifests_not_merged", table_id=table_id)
+        except Exception as error:  # maybe metadata that is none: this table waits, the others go on
+            log_and_go_on(log, "manifests_not_merged", error, table_id=table_id)
             self._count(failures=1)
             self._again(table_id, waited)
         else:

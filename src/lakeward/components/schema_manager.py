@@ -81,9 +81,8 @@ class SchemaManager:
             most if given.max_bytes is None else given.max_bytes,
         )
         self._lock = threading.Lock()
-        self._doubts: set[int | str] = (
-            set()
-        )  # why memory is not trusted: a table whose event failed, or one of the above
+        # Why memory is not trusted: a table whose event failed, or one of the above.
+        self._doubts: set[int | str] = set()
         self._stopped = threading.Event()
 
     # Reading ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import structlog
 
 from lakeward.components import expiry
 from lakeward.components.flushing import flush
-from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, LeaseHeld, TableNotFound
+from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
 from lakeward.iceberg.expiry import MAX_SNAPSHOT_AGE
 from lakeward.model.events import (
     TABLE_FILES,
@@ -32,6 +32,7 @@ from lakeward.model.events import (
 )
 from lakeward.model.snapshot_rules import SnapshotRules, rules_of
 from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
+from lakeward.registry.error_types import log_and_go_on
 from lakeward.registry.waiting import Waiting
 
 log = structlog.get_logger()
@@ -320,13 +321,10 @@ class Snapshotter:
             except TableNotFound:
                 with self._changed:
                     self._tables.pop(table.table_id, None)
-            except LakewardError as error:
-                log.warning("snapshot_failed", table_id=table.table_id, work=what, error=str(error), code=error.code)
+            except Exception as error:  # this table waits, the others go on
+                log_and_go_on(log, "snapshot_failed", error, table_id=table.table_id, work=what)
                 longest = HELD_WAIT_SECONDS if isinstance(error, LeaseHeld) else LONGEST_WAIT_SECONDS
                 self._done(table.table_id, what, longest)
-            except Exception:  # a fault of ours: this table waits, the others go on
-                log.exception("snapshot_failed", table_id=table.table_id, work=what)
-                self._done(table.table_id, what, LONGEST_WAIT_SECONDS)
             else:
                 self._done(table.table_id, what)
 

@@ -49,12 +49,8 @@ def can_keep(value: Any) -> bool:
     return type(value) in _PLAIN or type(value) is float or isinstance(value, tuple(_WRITERS))
 
 
-NOT_OURS = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    RecursionError,
-)  # what `loads` raises for a text that `dumps` did not make
+# What `loads` raises for a text that `dumps` did not make.
+NOT_OURS = (ValueError, TypeError, ArithmeticError, RecursionError)
 
 
 def loads(text: str) -> Any:

@@ -1,8 +1,9 @@
-"""Which type of error_log an exception has: one table, from classes."""
+"""Which type of error_log an exception has: one table, from classes; its code; and how it is logged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lakeward import errors
 from lakeward.errors import LakewardError
@@ -75,3 +76,13 @@ def error_type(error: BaseException) -> ErrorType:
 def error_code(error: BaseException) -> str:
     """Lakeward's stable code, or the class's name of what others raise."""
     return error.code if isinstance(error, LakewardError) else type(error).__name__
+
+
+def log_and_go_on(log: Any, event: str, error: Exception, **context: Any) -> None:
+    """In an `except` of work that goes on or is tried again: Lakeward's errors are a warning, others, which are faults of ours,
+    come with their stack.
+    """
+    if isinstance(error, LakewardError):
+        log.warning(event, **context, error=str(error), code=error.code)
+    else:
+        log.error(event, **context, exc_info=error)
