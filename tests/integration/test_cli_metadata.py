@@ -37,6 +37,19 @@ def metadata(shell: Shell) -> Iterator[MetadataManager]:
         yield manager
 
 
+def test_runs_of_a_table_are_listed_with_it_and_their_kind(shell: Shell) -> None:
+    for table in ("shop.orders", "shop.lines"):
+        shell.run("create", table, "--schema", "id long, name string")
+        shell.run("append", table, shell.parquet("a.parquet", 1))
+    listed = shell.json("runs", "list")["runs"]
+    assert {(run["table"], run["kind"]) for run in listed} >= {("shop.orders", "files"), ("shop.lines", "files")}
+    for named in ("shop.orders", "orders"):
+        [run] = shell.json("runs", "list", "--table", named)["runs"]
+        assert (run["table"], run["kind"], run["records_inserted"]) == ("shop.orders", "files", 1)
+    assert "shop.orders" in shell.run("runs", "list", "--table", "orders") and "files" in shell.run("runs", "list")
+    assert shell.json("runs", "list", "--table", "order")["runs"] == []
+
+
 def test_runs_are_listed_shown_and_ended(shell: Shell, metadata: MetadataManager) -> None:
     [run] = shell.json("runs", "list", "--schema", "shop", "--status", "running", "--since", "1h")["runs"]
     assert (run["schema_name"], run["source_info"]) == ("shop", {"uri": "postgres://***@h/d"})

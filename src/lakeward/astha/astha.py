@@ -222,8 +222,9 @@ class Astha:
     def _lead(self) -> None:
         """Be the active one, until stopped or until the lease is lost. Raises LeaseHeld: another one is."""
         config, registry = self.config, self.registry
-        name = f"astha:{config.name}"
-        with leases.held(registry, name, seconds=config.lease_seconds, good_until=self._extend) as lease:
+        with leases.held(
+            registry, lease_name(config.name), seconds=config.lease_seconds, good_until=self._extend
+        ) as lease:
             watcher = self._watcher = Watcher(registry)
             try:
                 self._begin(watcher, lease)
@@ -351,14 +352,28 @@ class _Saver:
         self._moves, self._saved_at = moves, time.monotonic()
 
 
+def lease_name(astha: str) -> str:
+    """Whoever has this lease is the active one."""
+    return f"astha:{astha}"
+
+
 def load_status(registry: Registry, name: str | None = None) -> list[dict[str, Any]]:
-    """What the active Asthas stored last of each component, from any process; `seen_at` says when. The lag is counted now."""
+    """What the active Asthas stored last of each component, from any process; `seen_at` says when.
+
+    The lag is counted now. A component that no process runs now has the status 'dead', whatever was stored.
+    """
     cursors = feed.load_cursors(registry, name)
     reader = Reader(registry.database)
-    parked = {astha: feed.count_parked(registry, astha) for astha in {cursor.astha for cursor in cursors}}
+    asthas = {cursor.astha for cursor in cursors}
+    parked = {astha: feed.count_parked(registry, astha) for astha in asthas}
+    with registry.database.read() as connection:
+        led = {astha for astha in asthas if leases.is_held(connection, lease_name(astha))}
     return [
         {
             **cursor.state,
+            **(
+                {} if cursor.astha in led else {"status": "dead", "reason": "no process runs it; `lakeward serve` does"}
+            ),
             "astha": cursor.astha,
             "seen_at": cursor.seen_at,
             **(stored_lag(registry, cursor) if cursor.position and reader.knows(cursor.position) else {}),

@@ -110,4 +110,4 @@ def _show(context: Context, table: str, version: TableMetadata) -> None:
         ],
         "properties": version.properties,
     }
-    show_record(record, json=context.json)
+    show_record(record, to=context)

@@ -31,22 +31,9 @@ def status(context: Context) -> None:
     with context.opened_registry() as registry:
         found = load_status(registry)
     rows = [{**row, "version": row.get("version", "")} for row in found]
-    columns = (
-        "astha",
-        "name",
-        "version",
-        "status",
-        "queue_length",
-        "lag_events",
-        "lag_seconds",
-        "delivered",
-        "retried",
-        "parked",
-        "breaker",
-        "reason",
-        "seen_at",
-    )
-    show_rows("components", rows, columns, json=context.json)
+    columns = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
+               "retried", "breaker", "version", "astha")  # fmt: skip
+    show_rows("components", rows, columns, to=context)
 
 
 def parked(context: Context) -> None:
@@ -58,18 +45,9 @@ def parked(context: Context) -> None:
 
     with context.opened_registry() as registry:
         rows = [as_row(event) for event in feed.list_parked(registry)]
-    columns = (
-        "parked_id",
-        "subscriber",
-        "sequence",
-        "table_name",
-        "operation",
-        "table_id",
-        "attempts",
-        "error",
-        "parked_at",
-    )
-    show_rows("events", rows, columns, json=context.json)
+    columns = ("parked_id", "subscriber", "parked_at", "error", "table_name", "operation", "table_id", "attempts",
+               "sequence")  # fmt: skip
+    show_rows("events", rows, columns, to=context)
 
 
 def discard(
@@ -89,4 +67,4 @@ def discard(
         chosen = [event.parked_id for event in feed.list_parked(registry)] if every else ids or []
         for parked_id in chosen:
             feed.discard(registry, parked_id)
-    show_record({"discarded": len(chosen)}, json=context.json)
+    show_record({"discarded": len(chosen)}, to=context)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from lakeward.cli.render import Output, print_json
 from lakeward.errors import InvalidSetting, LakewardError
 
 if TYPE_CHECKING:
@@ -32,16 +33,16 @@ _CONFIG = Annotated[
     typer.Option("--config", help="Settings file; without it lakeward.toml of this folder.", show_default=False),
 ]
 _JSON = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+_WIDE = Annotated[bool, typer.Option("--wide", help="Tables whole, however narrow the terminal is.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class Context(Output):
     """What a command was told before its own arguments."""
 
     registry: str | None = None
     warehouse: str | None = None
     config: str | None = None
-    json: bool = False
 
     def settings(self, **others: Any) -> Settings:
         """Raises InvalidSetting."""
@@ -77,7 +78,7 @@ def command(
     """Add a function to the commands as `name`. It gets a Context first, then its own arguments and options.
 
     Of an argument whose type is a dataclass, each field is an argument or option: several commands can have it. With
-    `lakehouse`, --registry, --warehouse and --config are added; --json always. A LakewardError ends the command with
+    `lakehouse`, --registry, --warehouse and --config are added; --json and --wide always. A LakewardError ends the command with
     exit code 1 and one line on standard error; with --json, also as {"error": {"code", "message"}} on standard output.
     """
 
@@ -89,10 +90,12 @@ def command(
         keyword = inspect.Parameter.KEYWORD_ONLY
         options = [inspect.Parameter(each, keyword, default=None, annotation=kind) for each, kind in shared.items()]
         options.append(inspect.Parameter("as_json", keyword, default=False, annotation=_JSON))
+        options.append(inspect.Parameter("wide", keyword, default=False, annotation=_WIDE))
         parameters = [each.replace(kind=keyword) for each in own] + options
 
         def run(**arguments: Any) -> None:
-            context = Context(**{each: arguments.pop(each) for each in shared}, json=arguments.pop("as_json"))
+            told = {each: arguments.pop(each) for each in (*shared, "wide")}
+            context = Context(**told, json=arguments.pop("as_json"))
             made = {
                 name: kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
                 for name, kind in sets.items()
@@ -127,8 +130,6 @@ def group(app: typer.Typer, group_name: str, about: str, /, **commands: Callable
 def fail(error: LakewardError, *, json: bool) -> int:
     """Say what was wrong; the exit code."""
     if json:
-        from lakeward.cli.render import print_json
-
         print_json({"error": {"code": error.code, "message": str(error)}})
     print(f"lakeward: {error} [{error.code}]", file=sys.stderr)
     return 1

@@ -41,15 +41,15 @@ def compact(
             planned = [row for name in names for row in _planned(lake.plan_compaction(name))]
             columns = ("table", "partition", "state", "files", "bytes", "into", "why")
             shown = limited(planned, limit)
-            show_rows("compaction", shown, columns, len(planned), json=context.json)
+            show_rows("compaction", shown, columns, len(planned), to=context)
             return
         done = [(name, compact_table(lake.registry, lake.table(name), lambda: lake.spark(master))) for name in names]
     rows = [_done(name, result) for name, result in done if result.jobs or result.conflicts]
     if table and not context.json:
-        show_record(_done(done[0][0], done[0][1]), json=False)
+        show_record(_done(done[0][0], done[0][1]), to=context)
         return
     columns = ("table", "files_before", "files_after", "bytes_before", "bytes_after", "conflicts", "seconds")
-    show_rows("compacted", rows, columns, json=context.json)
+    show_rows("compacted", rows, columns, to=context)
 
 
 def _planned(plan: Plan) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def append(
     with context.lake(metadata_updates="sync" if sync else None) as lake:
         result = lake.append(parse_name(table), files, batch)
     if context.json:
-        show_record(as_row(result), json=True)
+        show_record(as_row(result), to=context)
         return
     record = {
         "rows": result.rows,
@@ -47,4 +47,4 @@ def append(
         "snapshot_id": result.snapshot_id,
         "seconds": result.seconds,
     }
-    show_record(record, json=False)
+    show_record(record, to=context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from lakeward.cli.command import Context, command, log_to_stderr
 from lakeward.cli.progress import progress
-from lakeward.cli.render import print_json, print_table, size_text
+from lakeward.cli.render import print_json, size_text
 
 if TYPE_CHECKING:
     from lakeward.demo.report import DemoReport
@@ -52,9 +53,15 @@ def demo(
         _print(report, folder if keep else None)
 
 
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], are_numbers: Sequence[bool]) -> None:
+    from lakeward.cli.table import print_table
+
+    print_table(titles, rows, ["number" if each else "whole" for each in are_numbers])
+
+
 def _print(report: DemoReport, folder: Path | None) -> None:
     print("\nWhat was registered, and when it became Iceberg snapshots:\n")
-    print_table(
+    _print_table(
         ("table", "rows", "files", "partitions", "size", "pending before the read", "after", "snapshots"),
         [
             (
@@ -73,7 +80,7 @@ def _print(report: DemoReport, folder: Path | None) -> None:
     )
     print("\nRows as each engine read them; every column's checksum was compared with the source:\n")
     rows = {(each.table, each.engine): each for each in report.comparisons}
-    print_table(
+    _print_table(
         ("table", "source", *NAMES.values(), "columns", "equal"),
         [
             (
@@ -88,7 +95,7 @@ def _print(report: DemoReport, folder: Path | None) -> None:
         (False, True, True, True, True, True, False),
     )
     print("\nA query over it (Spark SQL):\n")
-    print_table(
+    _print_table(
         ("airline", "flights", "mean departure delay"),
         [(str(a["airline"]), f"{a['flights']:,}", f"{a['mean_departure_delay']} min") for a in report.answer],
         (False, True, True),
@@ -113,7 +120,7 @@ def _print_at_work(report: DemoReport) -> None:
         "metadata_orchestrator": "watched over the writes",
     }
     print(f"\nThe components at work, on {work.rows:,} rows that came day by day ({work.table}):\n")
-    print_table(
+    _print_table(
         ("component", "events", "what it did"),
         [(name, f"{count:,}", did.get(name, "")) for name, count in work.events.items()],
         (False, True, False),

@@ -39,8 +39,9 @@ BeforeOption = Annotated[
     str | None,
     typer.Option("--before", help="Occurred before a time, or so long ago: 90m, 12h, 7d.", show_default=False),
 ]
-_COLUMNS = ("id", "occurred_at", "schema_name", "table_name", "error_type", "error_code", "status", "retry_count",
-            "next_retry_at", "error_message")  # fmt: skip
+# By weight: the last ones leave where a terminal is narrow.
+_COLUMNS = ("id", "occurred_at", "table_name", "error_code", "error_message", "status", "error_type", "schema_name",
+            "retry_count", "next_retry_at")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def list_errors(
     """List errors, the newest first."""
     with manager(context) as metadata:
         found = metadata.list_errors(schema, table, kind, status, run, moment(since), limit or None)  # type: ignore[arg-type]
-    show_rows("errors", [row(each) for each in found], _COLUMNS, json=context.json)
+    show_rows("errors", [row(each) for each in found], _COLUMNS, to=context)
 
 
 def show(context: Context, error: ErrorArgument) -> None:
@@ -133,7 +134,7 @@ def _show(context: Context, what: str, count: int, ended: list[ErrorRecord]) -> 
     if len(ended) == 1:
         show_one(context, ended[0])
     else:
-        show_record({what: count}, json=context.json)
+        show_record({what: count}, to=context)
 
 
 def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:
@@ -142,4 +143,4 @@ def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 2
         found = metadata.get_error_trends(schema, hours)
     rows = [{**as_row(each), "retry_success_rate": each.retry_success_rate} for each in found]
     columns = ("hour", "error_type", "errors", "retried", "resolved_by_retry", "retry_success_rate")
-    show_rows("trends", rows, columns, json=context.json)
+    show_rows("trends", rows, columns, to=context)

@@ -29,7 +29,7 @@ def list_groups(context: Context) -> None:
         {"group": group, "topics": sorted({each.topic for each in lag}), "lag": sum(each.lag for each in lag)}
         for group, lag in lags.items()
     ]
-    show_rows("groups", rows, ("group", "topics", "lag"), json=context.json)
+    show_rows("groups", rows, ("group", "topics", "lag"), to=context)
 
 
 def show(context: Context, group: GroupArgument) -> None:
@@ -39,7 +39,7 @@ def show(context: Context, group: GroupArgument) -> None:
     with context.lake() as lake:
         found = MetadataStore(lake).lag(group)
     columns = ("topic", "partition_id", "committed_offset", "high_watermark", "lag")
-    show_rows("partitions", [as_row(each) for each in found], columns, json=context.json)
+    show_rows("partitions", [as_row(each) for each in found], columns, to=context)
 
 
 def reset(
@@ -74,9 +74,9 @@ def reset(
         if execute:
             groups.reset(lake.registry, group, topic, offsets)
     if context.json:
-        show_record({"group": group, "topic": topic, "executed": execute, "offsets": rows}, json=True)
+        show_record({"group": group, "topic": topic, "executed": execute, "offsets": rows}, to=context)
         return
-    show_rows("partitions", rows, ("partition_id", "now", "then"), json=False)
+    show_rows("partitions", rows, ("partition_id", "now", "then"), to=context)
     print("\ndone" if execute else "\nnothing was changed; --execute does it")
 
 
@@ -109,4 +109,4 @@ def delete(context: Context, group: GroupArgument) -> None:
 
     with context.lake() as lake:
         MetadataStore(lake).delete_consumer_group(group)
-    show_record({"deleted": group}, json=context.json)
+    show_record({"deleted": group}, to=context)

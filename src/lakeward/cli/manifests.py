@@ -22,7 +22,7 @@ def list_manifests(context: Context, table: TableArgument, limit: LimitOption = 
     with context.lake() as lake:
         found = lake.manifests(parse_name(table))
     columns = ("sequence_number", "content", "spec_id", "tier", "bytes", "files", "rows")
-    show_rows("manifests", [as_row(each) for each in limited(found, limit)], columns, len(found), json=context.json)
+    show_rows("manifests", [as_row(each) for each in limited(found, limit)], columns, len(found), to=context)
 
 
 def merge(context: Context, table: TableArgument) -> None:
@@ -32,4 +32,4 @@ def merge(context: Context, table: TableArgument) -> None:
     """
     with context.lake() as lake:
         result = lake.merge_manifests(parse_name(table))
-    show_record(as_row(result), json=context.json)
+    show_record(as_row(result), to=context)

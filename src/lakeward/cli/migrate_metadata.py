@@ -31,7 +31,7 @@ def migrate_metadata(
     with context.opened_registry() as registry:
         found = import_metadata(registry, source, schema)
     rows = [{**as_row(each), "refused_count": len(each.refused)} for each in found]
-    show_rows("tables", rows, ("table", "found", "imported", "ended", "present", "refused_count"), json=context.json)
+    show_rows("tables", rows, ("table", "found", "imported", "ended", "present", "refused_count"), to=context)
     refused = [f"{each.table} {reason}" for each in found for reason in each.refused]
     if refused:
         if not context.json:

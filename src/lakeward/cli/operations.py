@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 def _show(result: Any, names: Mapping[str, str], context: Context) -> None:
     """For people under names that say what was done; for scripts under the fields' own."""
     found = as_row(result)
-    show_record(found if context.json else {names.get(each, each): found[each] for each in found}, json=context.json)
+    show_record(found if context.json else {names.get(each, each): found[each] for each in found}, to=context)
 
 
 def recover(context: Context) -> None:
@@ -74,12 +74,12 @@ def audit(
         report = lake.audit(parse_name(table), checksums=checksums)
     record = {"ok": report.ok, **as_row(report)}
     if context.json:
-        show_record(record, json=True)
+        show_record(record, to=context)
     else:
         findings = record.pop("findings")
-        show_record(record, json=False)
+        show_record(record, to=context)
         print()
-        show_rows("findings", findings, ("kind", "what", "detail"), json=False)
+        show_rows("findings", findings, ("kind", "what", "detail"), to=context)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -100,7 +100,7 @@ def set_aside(
         )
     with context.lake() as lake:
         count = (lake.retry_set_aside if retry else lake.retire_set_aside)(parse_name(table))
-    show_record({"retried" if retry else "retired": count}, json=context.json)
+    show_record({"retried" if retry else "retired": count}, to=context)
 
 
 def rebuild(context: Context, table: TableArgument) -> None:
@@ -110,4 +110,4 @@ def rebuild(context: Context, table: TableArgument) -> None:
     name = parse_name(table)
     with context.lake() as lake:
         count = footers.rebuild(lake.registry, lake.table(name))
-    show_record({"footers": count}, json=context.json)
+    show_record({"footers": count}, to=context)

@@ -34,7 +34,7 @@ def list_positions(context: Context, schema: SchemaOption = None) -> None:
     with manager(context) as metadata:
         rows = [row(each) for each in metadata.get_active_markers(schema)]
     columns = ("schema_name", "table_name", "marker_type", "position_data", "last_updated", "sync_run_id")
-    show_rows("positions", rows if context.json else [people(each) for each in rows], columns, json=context.json)
+    show_rows("positions", rows if context.json else [people(each) for each in rows], columns, to=context)
 
 
 def _marker_type(text: str) -> Any:
@@ -105,7 +105,7 @@ def delete(
         raise InvalidInput("a sync without its position starts anew, and may read everything again; --yes does it")
     with manager(context) as metadata:
         done = metadata.delete_marker(schema, _marker_type(kind), table)
-    show_record({"deleted": done}, json=context.json)
+    show_record({"deleted": done}, to=context)
 
 
 # Schemas ------------------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def list_schemas(context: Context, schema: SchemaOption = None) -> None:
     with manager(context) as metadata:
         found = metadata.list_schema_tables(schema)
     rows = [{"schema_name": name, "table_name": table, "version": version} for name, table, version in found]
-    show_rows("schemas", rows, ("schema_name", "table_name", "version"), json=context.json)
+    show_rows("schemas", rows, ("schema_name", "table_name", "version"), to=context)
 
 
 def versions(context: Context, schema: SchemaArgument, table: TableArgument) -> None:
@@ -122,7 +122,7 @@ def versions(context: Context, schema: SchemaArgument, table: TableArgument) -> 
     with manager(context) as metadata:
         rows = [_version_row(each) for each in metadata.list_schema_versions(schema, table)]
     columns = ("version", "registered_at", "evolution_type", "changed", "iceberg_schema_id", "schema_hash")
-    show_rows("versions", rows, columns, json=context.json)
+    show_rows("versions", rows, columns, to=context)
 
 
 def _version_row(version: Any) -> dict[str, Any]:
@@ -144,16 +144,16 @@ def show_version(
     with manager(context) as metadata:
         found = schema_versions.load(metadata.registry, schema, table, version)
     if context.json:
-        show_record(row(found), json=True)
+        show_record(row(found), to=context)
         return
     shown = people(_version_row(found))
     definition = found.schema_definition
     show_record(
-        {name: value for name, value in shown.items() if name not in ("schema_definition", "changes")}, json=False
+        {name: value for name, value in shown.items() if name not in ("schema_definition", "changes")}, to=context
     )
     print()
     show_rows(
-        "columns", [dict(each) for each in definition.columns], ("name", "type", "nullable", "primary_key"), json=False
+        "columns", [dict(each) for each in definition.columns], ("name", "type", "nullable", "primary_key"), to=context
     )
 
 
@@ -175,10 +175,10 @@ def diff(
     rows = [as_row(change) for change in changes]
     judged = compatibility(changes)
     if context.json:
-        show_record({"changes": rows, **as_row(judged), "full": judged.full}, json=True)
+        show_record({"changes": rows, **as_row(judged), "full": judged.full}, to=context)
         return
-    show_rows("changes", rows, ("type", "name", "before", "after"), json=False)
+    show_rows("changes", rows, ("type", "name", "before", "after"), to=context)
     print()
     show_record(
-        {"backward": judged.backward, "forward": judged.forward, "reasons": "; ".join(judged.reasons)}, json=False
+        {"backward": judged.backward, "forward": judged.forward, "reasons": "; ".join(judged.reasons)}, to=context
     )

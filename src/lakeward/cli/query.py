@@ -43,7 +43,7 @@ def sql(
     if context.json:
         print_json({"columns": columns, "rows": rows[:limit], "truncated": truncated})
         return
-    show_rows("rows", rows[:limit], columns, json=False)
+    show_rows("rows", rows[:limit], columns, to=context)
     if truncated:
         print(f"the first {limit:,} rows; --limit shows more")
 

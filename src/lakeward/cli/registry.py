@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakeward.cli.command import Context, command, group
-from lakeward.cli.render import as_row, cell, print_json, print_table, show_record, show_rows
+from lakeward.cli.render import as_row, cell, print_json, show_record, show_rows
 
 if TYPE_CHECKING:
     from lakeward.store.database import Database
@@ -30,6 +30,8 @@ def doctor(context: Context) -> None:
     if context.json:
         print_json({"checks": [asdict(check) for check in found], "missing": missing})
         return
+    from lakeward.cli.table import print_table
+
     print_table(
         ("", "what", "found", "to get it"),
         [("ok" if check.found else "--", check.name, check.detail, check.remedy) for check in found],
@@ -46,7 +48,7 @@ def status(context: Context) -> None:
     with _database(context) as database:
         record = as_row(migrate.status(database))
         shown = {"registry": database.url.render_as_string(hide_password=True), **record}
-    show_record(shown, json=context.json)
+    show_record(shown, to=context)
 
 
 def upgrade(context: Context) -> None:
@@ -60,7 +62,7 @@ def upgrade(context: Context) -> None:
         before = migrate.status(database)
         after = migrate.create_or_upgrade(database)
     record = {"from_version": before.schema_version, "to_version": after.schema_version, "created": not before.exists}
-    show_record(record, json=context.json)
+    show_record(record, to=context)
 
 
 def sizes(context: Context) -> None:
@@ -76,7 +78,7 @@ def sizes(context: Context) -> None:
         print_json(record)
         return
     tables = record.pop("tables")
-    show_rows("tables", tables, ("table", "rows", "bytes"), json=False)
+    show_rows("tables", tables, ("table", "rows", "bytes"), to=context)
     known = {name: value for name, value in record.items() if value is not None}
     print("\n" + ", ".join(f"{name.replace('_', ' ')} {cell(value, name)}" for name, value in known.items()))
 
@@ -94,7 +96,7 @@ def vacuum(
 
     with context.opened_registry() as registry:
         result = upkeep.vacuum(registry, full=full)
-    show_record(as_row(result), json=context.json)
+    show_record(as_row(result), to=context)
 
 
 @contextmanager

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from lakeward.cli.table import Kind
 
 Row = Mapping[str, Any]
 
@@ -36,51 +41,65 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def show_rows(name: str, rows: Sequence[Row], columns: Sequence[str], total: int | None = None, *, json: bool) -> None:
-    """A list. JSON: {name: [rows with all their fields], "total": number before any limit}; for people: `columns` alone."""
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a command was told to show what it found."""
+
+    json: bool = False
+    wide: bool = False  # tables whole, however narrow the terminal is
+
+
+def show_rows(
+    name: str,
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    total: int | None = None,
+    *,
+    to: Output,
+    short: Collection[str] = (),
+) -> None:
+    """A list. JSON: {name: [rows with all their fields], "total": number before any limit}; for people: `columns` alone.
+
+    Args:
+        columns: by weight: where a terminal is too narrow, long texts are shortened first, then the last columns leave.
+        short: those that may be shortened at their beginning, which is alike in all rows.
+    """
     total = len(rows) if total is None else total
-    if json:
+    if to.json:
         print_json({name: rows, "total": total})
         return
     if not rows:
         print(f"no {name.replace('_', ' ')}")
         return
-    print_table(
-        columns, [[cell(row.get(column), column) for column in columns] for row in rows], _numbers(rows, columns)
-    )
+    from lakeward.cli.table import print_table
+
+    cells = [[cell(row.get(column), column) for column in columns] for row in rows]
+    titles = [title(column) for column in columns]
+    kinds = [_kind(rows, column, column in short) for column in columns]
+    left = print_table(titles, cells, kinds, None if to.wide else terminal_width())
+    if left:
+        print(f"not shown: {', '.join(left)}; --wide shows all")
     if total > len(rows):
         print(f"{len(rows):,} of {total:,}; --limit shows more")
 
 
-def show_record(record: Row, *, json: bool) -> None:
+def show_record(record: Row, *, to: Output) -> None:
     """One thing. JSON: the object; for people: a line for each field."""
-    if json:
+    if to.json:
         print_json(record)
         return
     width = max((len(field) for field in record), default=0)
     for field, value in record.items():
-        print(f"{field.replace('_', ' '):<{width}}  {cell(value, field)}")
+        print(f"{title(field):<{width}}  {cell(value, field)}")
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> None:
-    """A plain table on standard output, as wide as what is in it: terminals wrap, pipes lose nothing."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def title(field: str) -> str:
+    return field.replace("_", " ")
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, header in enumerate(headers):
-        is_number = number < len(right) and right[number]
-        table.add_column(header.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(text) for text in row))  # as text: names may hold what rich takes for markup
-    # What does not go to a terminal must not be wrapped at a width that nobody sees.
-    width = None if sys.stdout.isatty() else 10_000
-    console = Console(file=sys.stdout, highlight=False, width=width)
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+def terminal_width() -> int | None:
+    """None where standard output is no terminal: a pipe gets everything."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def cell(value: Any, column: str = "") -> str:
@@ -125,13 +144,15 @@ def as_row(record: Any) -> dict[str, Any]:
     return plain
 
 
-def _numbers(rows: Sequence[Row], columns: Sequence[str]) -> list[bool]:
-    """Which columns hold numbers, which stand at the right."""
-    return [
-        all(isinstance(row.get(column), (int, float)) or row.get(column) is None for row in rows)
-        and any(row.get(column) is not None and not isinstance(row.get(column), bool) for row in rows)
-        for column in columns
-    ]
+def _kind(rows: Sequence[Row], column: str, is_short: bool) -> Kind:
+    """Ids and times can be copied, so they stay whole, as numbers do, which stand at the right."""
+    values = [row.get(column) for row in rows if row.get(column) is not None]
+    if values and all(isinstance(value, (int, float)) for value in values):
+        return "whole" if all(isinstance(value, bool) for value in values) else "number"
+    if is_short:
+        return "path"
+    is_id = column == "id" or column.endswith("_id")
+    return "whole" if is_id or all(isinstance(value, datetime) for value in values) else "text"
 
 
 def _encodable(value: Any) -> Any:

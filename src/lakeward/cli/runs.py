@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakeward.cli.command import Context, group
 from lakeward.cli.render import show_record, show_rows
-from lakeward.cli.shared import HoursOption, SchemaOption, SinceOption, manager, moment, people, row, show_one
+from lakeward.cli.shared import (
+    HoursOption,
+    SchemaOption,
+    SinceOption,
+    TableOption,
+    manager,
+    moment,
+    people,
+    row,
+    show_one,
+)
 from lakeward.cli.tables import LimitOption
 
+if TYPE_CHECKING:
+    from lakeward.metadata import SyncRun
+
 RunArgument = Annotated[int, typer.Argument(metavar="RUN", show_default=False)]
+# By weight: the last ones leave where a terminal is narrow.
 _COLUMNS = (
     "id",
-    "schema_name",
-    "sync_mode",
     "status",
+    "table",
+    "kind",
     "started_at",
-    "duration_ms",
     "records_processed",
-    "last_seen_at",
     "error_message",
+    "duration_ms",
+    "sync_mode",
+    "schema_name",
+    "last_seen_at",
 )
 
 
@@ -34,6 +51,7 @@ def add_to(app: typer.Typer) -> None:
 def list_runs(
     context: Context,
     schema: SchemaOption = None,
+    table: TableOption = None,
     status: Annotated[
         str | None, typer.Option("--status", help="running, completed, failed or cancelled.", show_default=False)
     ] = None,
@@ -43,14 +61,32 @@ def list_runs(
 ) -> None:
     """List runs, the newest first."""
     with manager(context) as metadata:
-        found = metadata.list_sync_runs(schema, status, mode, moment(since), limit or None)  # type: ignore[arg-type]
-    show_rows("runs", [row(each) for each in found], _COLUMNS, json=context.json)
+        found = metadata.list_sync_runs(schema, status, mode, moment(since), limit or None, table_name=table)  # type: ignore[arg-type]
+    _show_list(context, found)
+
+
+def _show_list(context: Context, found: list[SyncRun]) -> None:
+    show_rows("runs", [{**row(each), **_about(each)} for each in found], _COLUMNS, to=context)
+
+
+def _about(run: SyncRun) -> dict[str, Any]:
+    return {
+        "table": _named(run.destination_info, "table", "topic"),
+        "kind": _named(run.source_info, "kind", "component"),
+    }
+
+
+def _named(info: Any, *names: str) -> str | None:
+    """The first of some names that a run's source or destination has: people write down others than the pipeline does."""
+    found = (info.get(name) for name in names) if isinstance(info, Mapping) else ()
+    return next((each for each in found if isinstance(each, str)), None)
 
 
 def show(context: Context, run: RunArgument) -> None:
     """Show a run."""
     with manager(context) as metadata:
-        show_one(context, metadata.get_sync_run(run))
+        found = metadata.get_sync_run(run)
+    show_one(context, found, _about(found))
 
 
 def end(
@@ -61,7 +97,8 @@ def end(
 ) -> None:
     """End a run whose process is gone."""
     with manager(context) as metadata:
-        show_one(context, metadata.complete_sync_run(run, status, error_message=message))  # type: ignore[arg-type]
+        ended = metadata.complete_sync_run(run, status, error_message=message)  # type: ignore[arg-type]
+    show_one(context, ended, _about(ended))
 
 
 def recover(
@@ -71,7 +108,7 @@ def recover(
     """Mark runs as failed of which nothing was heard for long."""
     with manager(context) as metadata:
         found = metadata.recover_failed_runs(hours)
-    show_rows("runs", [row(each) for each in found], _COLUMNS, json=context.json)
+    _show_list(context, found)
 
 
 def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:
@@ -79,15 +116,15 @@ def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24
     with manager(context) as metadata:
         found = metadata.get_sync_statistics(schema, hours)
     if context.json:
-        show_record(_plain(found), json=True)
+        show_record(_plain(found), to=context)
         return
     for name in ("sync_runs", "errors", "dead_letters"):
         print(f"{name.replace('_', ' ')}\n")
-        show_record(found[name], json=False)
+        show_record(found[name], to=context)
         print()
     positions = [people(each) for each in _plain(found["positions"])]
     columns = ("schema_name", "table_name", "marker_type", "position", "age_seconds")
-    show_rows("positions", positions, columns, json=False)
+    show_rows("positions", positions, columns, to=context)
 
 
 def _plain(found: Any) -> Any:
@@ -111,4 +148,4 @@ def clean(
     """
     with manager(context) as metadata:
         counts = metadata.cleanup_old_metadata(days)
-    show_record(counts, json=context.json)
+    show_record(counts, to=context)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -72,10 +73,10 @@ def people(shown: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show_one(context: Context, record: Any) -> None:
-    """A record by itself, whole."""
-    shown = row(record)
-    show_record(shown if context.json else people(shown), json=context.json)
+def show_one(context: Context, record: Any, more: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """A record by itself, whole, and what else is known of it."""
+    shown = {**row(record), **more}
+    show_record(shown if context.json else people(shown), to=context)
 
 
 def ids_or_filter(ids: list[int] | None, chosen: F, every: bool, what: str) -> F | None:

@@ -58,14 +58,14 @@ def list_snapshots(
         counts = {name: int(snapshot.summary.get(key, 0)) for name, key in added.items()}
         rows.append({**as_row(snapshot), **counts})
     columns = ["snapshot_id", "sequence_number", "created_at", "operation", "trigger", "added_files", "added_rows"]
-    show_rows("snapshots", rows, [*columns, *(["expired_at"] if expired else [])], len(found), json=context.json)
+    show_rows("snapshots", rows, [*columns, *(["expired_at"] if expired else [])], len(found), to=context)
 
 
 def create(context: Context, table: TableArgument) -> None:
     """Make a snapshot of all that is pending."""
     with context.lake() as lake:
         result = lake.flush(parse_name(table))
-    show_record(as_row(result), json=context.json)
+    show_record(as_row(result), to=context)
 
 
 def expire(
@@ -91,7 +91,7 @@ def expire(
     record = {"expired": len(result.snapshots), **as_row(result), "dry_run": dry_run}
     if not context.json:
         record.pop("snapshots")
-    show_record(record, json=context.json)
+    show_record(record, to=context)
 
 
 def rollback(
@@ -105,7 +105,7 @@ def rollback(
     """
     with context.lake() as lake:
         result = lake.rollback(parse_name(table), int(to) if to.isdecimal() else to)
-    show_record(as_row(result), json=context.json)
+    show_record(as_row(result), to=context)
 
 
 def refs(context: Context, table: TableArgument) -> None:
@@ -113,7 +113,7 @@ def refs(context: Context, table: TableArgument) -> None:
     with context.lake() as lake:
         found = lake.refs(parse_name(table))
     columns = ("name", "type", "snapshot_id", "min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
-    show_rows("refs", [as_row(ref) for ref in found], columns, json=context.json)
+    show_rows("refs", [as_row(ref) for ref in found], columns, to=context)
 
 
 def tag(
@@ -162,7 +162,7 @@ def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
 
 
 def _show(context: Context, ref: SnapshotRef) -> None:
-    show_record(as_row(ref), json=context.json)
+    show_record(as_row(ref), to=context)
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -48,7 +48,7 @@ def tables(
         for table in limited(found, limit)
     ]
     columns = ("table", "format", "rows", "files", "bytes", "last_modified")
-    show_rows("tables", rows, columns, len(found), json=context.json)
+    show_rows("tables", rows, columns, len(found), to=context)
 
 
 def files(
@@ -82,8 +82,9 @@ def files(
         }
         for file in limited(found, limit)
     ]
-    columns = ["file", "partition", "rows", "bytes", "registered_at", "snapshot_id"]
-    show_rows("files", rows, [*columns, *(["set_aside_reason"] if set_aside else [])], len(found), json=context.json)
+    reason = ["set_aside_reason"] if set_aside else []
+    columns = ["file", *reason, "partition", "rows", "bytes", "snapshot_id", "registered_at"]
+    show_rows("files", rows, columns, len(found), to=context, short=("file",))
 
 
 def create(
@@ -112,7 +113,7 @@ def create(
         "columns": columns,
         "partition_by": list(partition_by or ()),
     }
-    show_record(record, json=context.json)
+    show_record(record, to=context)
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def list_topics(context: Context, limit: LimitOption = 100) -> None:
     with context.lake() as lake:
         found = MetadataStore(lake).list_topics()
     rows = [_row(topic) for topic in limited(found, limit)]
-    show_rows("topics", rows, ("topic", "partitions", "retention", "created_at"), len(found), json=context.json)
+    show_rows("topics", rows, ("topic", "partitions", "retention", "created_at"), len(found), to=context)
 
 
 def create(
@@ -66,7 +66,7 @@ def create(
     wanted = TopicConfig(topic, partitions, parse_retention(retention), _pairs(set_))
     with context.lake(make=True) as lake:
         made = MetadataStore(lake).create_topic(wanted)
-    show_record(_row(made), json=context.json)
+    show_record(_row(made), to=context)
 
 
 def show(context: Context, topic: TopicArgument) -> None:
@@ -81,11 +81,11 @@ def show(context: Context, topic: TopicArgument) -> None:
     record = {**_row(found), "segments": count, "bytes": size}
     rows = [{**as_row(each), "records": each.high_watermark - each.log_start_offset} for each in partitions]
     if context.json:
-        show_record({**record, "of_partition": rows}, json=True)
+        show_record({**record, "of_partition": rows}, to=context)
         return
-    show_record(record, json=False)
+    show_record(record, to=context)
     print()
-    show_rows("partitions", rows, ("partition_id", "log_start_offset", "high_watermark", "records"), json=False)
+    show_rows("partitions", rows, ("partition_id", "log_start_offset", "high_watermark", "records"), to=context)
 
 
 def configure(
@@ -104,7 +104,7 @@ def configure(
     keep = topics.KEEP if retention is None else parse_retention(retention)
     with context.lake() as lake:
         changed = MetadataStore(lake).update_topic_config(topic, changes, partition_count=partitions, retention_ms=keep)
-    show_record(_row(changed), json=context.json)
+    show_record(_row(changed), to=context)
 
 
 def delete(
@@ -122,7 +122,7 @@ def delete(
         raise InvalidInput(f"topic {topic} was not deleted; say --yes")
     with context.lake() as lake:
         MetadataStore(lake).delete_topic(topic)
-    show_record({"deleted": topic}, json=context.json)
+    show_record({"deleted": topic}, to=context)
 
 
 # Records ------------------------------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def append(
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     if context.json:
-        show_record(as_row(result), json=True)
+        show_record(as_row(result), to=context)
         return
     offsets = {str(each.partition_id): f"{each.base_offset} to {each.end_offset}" for each in result.segments}
-    show_record({"records": result.records, "offsets": offsets, "replayed": result.replayed}, json=False)
+    show_record({"records": result.records, "offsets": offsets, "replayed": result.replayed}, to=context)
 
 
 def read(
@@ -187,7 +187,7 @@ def read(
                 else:
                     sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     if context.json:
-        show_record({"records": shown, "total": count}, json=True)
+        show_record({"records": shown, "total": count}, to=context)
 
 
 def retain(
@@ -200,13 +200,13 @@ def retain(
     with context.lake() as lake:
         result = lake.log.enforce_retention(topic)
     if context.json:
-        show_record(as_row(result), json=True)
+        show_record(as_row(result), to=context)
         return
-    show_record({"segments": result.segments}, json=False)
+    show_record({"segments": result.segments}, to=context)
     if result.kept:
         print("\nkept though they are old, since a group has not read them:\n")
         rows = [as_row(each) for each in result.kept]
-        show_rows("kept", rows, ("topic", "partition_id", "group_id", "committed_offset"), json=False)
+        show_rows("kept", rows, ("topic", "partition_id", "group_id", "committed_offset"), to=context)
 
 
 def compact(
@@ -217,7 +217,7 @@ def compact(
     """Merge small neighbouring segments; offsets stay as they are."""
     with context.lake() as lake:
         result = lake.log.compact_segments(topic, megabytes * 1_000_000)
-    show_record(as_row(result), json=context.json)
+    show_record(as_row(result), to=context)
 
 
 def parse_retention(text: str | None) -> int | None:

@@ -380,9 +380,13 @@ class MetadataManager:
         since: datetime | None = None,
         limit: int | None = runs.PAGE,
         before: int | None = None,
+        table_name: str | None = None,
     ) -> list[SyncRun]:
-        """The newest first; `before` is an id, to go on from the last page."""
-        return runs.list_runs(self.registry, schema_name, status, sync_mode, since, limit, before)
+        """The newest first; `before` is an id, to go on from the last page.
+
+        `table_name`: of runs that write a table ('shop.orders', or 'orders' whatever the namespace), those of it.
+        """
+        return runs.list_runs(self.registry, schema_name, status, sync_mode, since, limit, before, table_name)
 
     def recover_failed_runs(self, max_age_hours: float = 24) -> list[SyncRun]:
         """Mark as failed the runs of which nothing was heard for so long; those that live are left alone, however old."""

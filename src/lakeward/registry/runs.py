@@ -234,8 +234,11 @@ def list_runs(
     since: datetime | None = None,
     limit: int | None = PAGE,
     before: int | None = None,
+    table_name: str | None = None,
 ) -> list[SyncRun]:
     """The newest first. `before`: an id, to go on from the last page; `since`: started then or later.
+
+    `table_name`: of runs that write a table ('shop.orders', or 'orders' whatever the namespace), those of it.
 
     Raises InvalidInput, InvalidName.
     """
@@ -245,6 +248,7 @@ def list_runs(
         "status": arguments.one_of_or_none(SyncStatus, status, "status"),
         "sync_mode": arguments.one_of_or_none(SyncMode, sync_mode, "sync_mode"),
         "since": arguments.moment(since, "since"),
+        "table_name": arguments.text_or_none(table_name, "table_name"),
     }
     with registry.database.read() as connection:
         return runs.page(connection, **filters, limit=most, before=start)  # type: ignore[arg-type]

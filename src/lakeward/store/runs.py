@@ -60,6 +60,7 @@ def page(
     status: SyncStatus | None = None,
     sync_mode: SyncMode | None = None,
     since: datetime | None = None,
+    table_name: str | None = None,
     before: int = MAX_ID,
     limit: int | None = None,
 ) -> list[SyncRun]:
@@ -70,8 +71,15 @@ def page(
         equal(_c.status, status),
         equal(_c.sync_mode, sync_mode),
         at_least(_c.started_at, since),
+        sa.true() if table_name is None else _writes(table_name),
     )
     return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+
+
+def _writes(table_name: str) -> sa.ColumnElement[bool]:
+    """Whether a run's destination is a table, named with its namespace or without."""
+    destination: sa.ColumnElement[str] = sa.type_coerce(_c.destination_info, sa.JSON)["table"].as_string()
+    return destination.in_([table_name, _c.schema_name + "." + table_name])
 
 
 def silent(connection: sa.Connection, since: datetime, *, with_heartbeats: bool, limit: int) -> list[SyncRun]:

@@ -340,6 +340,10 @@ def test_other_processes_see_the_status_that_was_stored_last(registry: Registry,
         0,
     )
     assert stored["seen_at"].tzinfo is not None and astha.status().state == "active"
+    assert stored["status"] == "active"
+    assert astha.stop()
+    (stored,) = load_status(registry)
+    assert stored["status"] == "dead" and "lakeward serve" in stored["reason"] and stored["delivered"] == 2
 
 
 def test_the_feed_is_trimmed_while_astha_runs(

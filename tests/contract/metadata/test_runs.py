@@ -128,3 +128,17 @@ def test_what_is_wrong_is_refused_and_changes_nothing(registry: Registry) -> Non
     with pytest.raises(InvalidInput, match="above 0"):
         runs.recover(registry, 0)
     assert rows_of(registry, "sync_runs") == before
+
+
+def test_runs_are_found_by_the_table_that_they_write(registry: Registry) -> None:
+    orders = start(registry, destination_info={"table": "shop.orders"})
+    start(registry, destination_info={"table": "shop.lines"})
+    start(registry, destination_info={"topic": "orders"})
+    start(registry)
+    elsewhere = start(registry, "depot", destination_info={"table": "depot.orders"})
+    assert runs.list_runs(registry, table_name="shop.orders") == [orders]
+    assert runs.list_runs(registry, table_name="orders") == [elsewhere, orders]
+    assert runs.list_runs(registry, "shop", table_name="orders") == [orders]
+    assert runs.list_runs(registry, table_name="shop") == []
+    with pytest.raises(InvalidInput, match="table_name"):
+        runs.list_runs(registry, table_name=3)  # type: ignore[arg-type]
