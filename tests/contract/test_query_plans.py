@@ -410,6 +410,14 @@ CALLS: dict[str, list[Call]] = {
 _PARTITION = {"warehouse_id": 1, "name": "o1", "partition_id": 1}
 _MARKER = {"schema_name": "s1", "table_key": "t1", "marker_type": "stream"}
 LOOKUPS: dict[str, list[Call]] = {
+    "topics.BY_ID": [lambda m, c: m.BY_ID.one(c, {"topic_id": 1})],
+    "partitions.BY_ID": [lambda m, c: m.BY_ID.one(c, {"topic_id": 1, "partition_id": 1})],
+    "segments.AT_OFFSET_BY_ID": [
+        lambda m, c: m.AT_OFFSET_BY_ID.one(c, {"topic_id": 1, "partition_id": 1, "name": "o1", "offset": 55}),
+    ],
+    "groups.COMMITTED_BY_ID": [
+        lambda m, c: m.COMMITTED_BY_ID.one(c, {"warehouse_id": 1, "group_id": "g1", "topic_id": 1, "partition_id": 1}),
+    ],
     "topics.BY_NAME": [lambda m, c: m.BY_NAME.one(c, {"warehouse_id": 1, "name": "o1"})],
     "partitions.BY_NAME": [lambda m, c: m.BY_NAME.one(c, _PARTITION)],
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],

@@ -10,6 +10,7 @@ import typer
 from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.errors import InvalidInput
+from lakeward.model.topics import Topic
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
@@ -56,23 +57,23 @@ def reset(
 
     Shows what would change; --execute does it. The group's consumers should not run meanwhile.
     """
-    from lakeward.lake import MetadataStore
-    from lakeward.registry import groups
+    from lakeward.registry import groups, topics
 
     with context.lake() as lake:
-        store = MetadataStore(lake)
-        known = [each for each in store.list_partitions(topic) if partition in (None, each.partition_id)]
+        found = topics.load(lake.registry, topic)
+        partitions = topics.list_partitions(lake.registry, found)
+        known = [each for each in partitions if partition in (None, each.partition_id)]
         if not known:
             raise InvalidInput(f"{topic} has no partition {partition}")
         offsets = _offsets(
-            lake, topic, {each.partition_id: (each.log_start_offset, each.high_watermark) for each in known}, to
+            lake, found, {each.partition_id: (each.log_start_offset, each.high_watermark) for each in known}, to
         )
         rows = [
-            {"partition_id": number, "now": store.get_committed_offset(group, topic, number), "then": offset}
+            {"partition_id": number, "now": groups.committed(lake.registry, group, found, number), "then": offset}
             for number, offset in offsets.items()
         ]
         if execute:
-            groups.reset(lake.registry, group, topic, offsets)
+            groups.commit_read(lake.registry, group, [(found, offsets)])
     if context.json:
         show_record({"group": group, "topic": topic, "executed": execute, "offsets": rows}, to=context)
         return
@@ -80,7 +81,7 @@ def reset(
     print("\ndone" if execute else "\nnothing was changed; --execute does it")
 
 
-def _offsets(lake: object, topic: str, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
+def _offsets(lake: object, topic: Topic, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
     """An offset for each partition. Raises InvalidInput."""
     from lakeward.lake import Lake
     from lakeward.lake.consumer import offset_at

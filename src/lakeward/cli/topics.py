@@ -71,12 +71,11 @@ def create(
 
 def show(context: Context, topic: TopicArgument) -> None:
     """Show a topic's partitions, and how many segments they have."""
-    from lakeward.lake import MetadataStore
     from lakeward.registry import segments, topics
 
     with context.lake() as lake:
         found = topics.load(lake.registry, topic)
-        partitions = MetadataStore(lake).list_partitions(topic)
+        partitions = topics.list_partitions(lake.registry, found)
         count, size = segments.count(lake.registry, found)
     record = {**_row(found), "segments": count, "bytes": size}
     rows = [{**as_row(each), "records": each.high_watermark - each.log_start_offset} for each in partitions]

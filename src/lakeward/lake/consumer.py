@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import msgspec
 
-from lakeward.errors import InvalidInput, InvalidOffset, TopicNotFound
-from lakeward.model.topics import ConsumerOffset, SegmentInfo, Topic
+from lakeward.errors import InvalidInput, InvalidOffset
+from lakeward.model.topics import SegmentInfo, Topic, TopicRef
 from lakeward.pipeline.log_read import Slice, Where, after_start, check_files, resolved, slice_batches
 from lakeward.pipeline.log_run import log_recorder
 from lakeward.registry import Registry, groups, segments, topics
@@ -20,6 +20,7 @@ POLL_SECONDS = 0.05
 BATCH_ROWS = 1_000
 
 _Place = tuple[str, int]  # topic, partition
+_Positions = dict[_Place, int]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -69,17 +70,15 @@ class Consumer:
         self._recorder: Recorder | None = None
         self._failure: Exception | None = None  # of the last poll
         self._topics: dict[str, Topic] = {}
-        self._positions: dict[_Place, int] = {}
+        self._positions: _Positions = {}
         self._readers: dict[_Place, Iterator[Record]] = {}
         wanted = None if partitions is None else set(partitions)
+        self._group_key = None if group is None else groups.find_key(registry, group)
         for name in [names] if isinstance(names, str) else list(names):
-            self._topics[name] = topics.load(registry, name)
-            known = topics.list_partitions(registry, name)
-            done = (
-                {}
-                if group is None
-                else {o.partition_id: o.committed_offset for o in groups.offsets(registry, group, name)}
-            )
+            topic = self._topics[name] = topics.load(registry, name)
+            known = topics.list_partitions(registry, topic)
+            committed = [] if group is None else groups.offsets(registry, group, topic)
+            done = {each.partition_id: each.committed_offset for each in committed}
             for number, offset in resolved(known, start, "start", ending=False).items():
                 if wanted is None or number in wanted:
                     self._positions[name, number] = done.get(number, offset)
@@ -94,36 +93,45 @@ class Consumer:
     def poll(self, max_records: int = 500, timeout: float = 0.0) -> list[Record]:
         """The next records, at most `max_records`; waits up to `timeout` seconds for the first one.
 
+        The positions move as the records are handed over: a poll that raises leaves them where they are, and the next one
+        gives the same records.
+
         Raises:
             DataLoss: records that were to be read are gone.
             TopicNotFound: a topic was deleted, even if one was made again under its name.
             StorageError.
         """
-        if self._group is None:
-            return self._poll(max_records, timeout)
-        recorder = self._recorder = self._recorder or self._begun(self._group)
+        if self._group is not None and self._recorder is None:
+            self._recorder = self._begun(self._group)
         try:
-            found = self._poll(max_records, timeout)
-        except Exception as error:
-            self._failure = error
-            recorder.failed(error)
+            found, positions = self._poll(max_records, timeout)
+            if self._recorder is not None:
+                self._recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
+        except BaseException as error:
+            self._readers.clear()  # they are past records that are not handed over
+            if self._recorder is not None and isinstance(error, Exception):
+                self._failure = error
+                self._recorder.failed(error)
             raise
-        self._failure = None
-        recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
+        self._failure, self._positions = None, positions
         return found
 
-    def _poll(self, max_records: int, timeout: float) -> list[Record]:
+    def _poll(self, max_records: int, timeout: float) -> tuple[list[Record], _Positions]:
+        """The next records, and the positions after them."""
         deadline = time.monotonic() + timeout
+        positions = dict(self._positions)
         while True:
-            self._check_topics()
+            for topic in self._topics.values():
+                topics.load(self._registry, topic)
             found: list[Record] = []
-            for place in list(self._positions):
-                found += self._take(place, max_records - len(found))
+            for place in list(positions):
+                found += self._take(place, positions, max_records - len(found))
             if found:
-                self._rotate()
-                return found
-            if time.monotonic() >= deadline:
-                return []
+                # The partition that was asked first comes last the next time, so that none starves.
+                first = next(iter(positions))
+                positions[first] = positions.pop(first)
+            if found or time.monotonic() >= deadline:
+                return found, positions
             time.sleep(POLL_SECONDS)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
@@ -135,29 +143,34 @@ class Consumer:
     def seek_to_time(self, time_: datetime) -> None:
         """Read on, in each partition, from the first record that is not older; where there is none, from the end.
 
-        Raises InvalidInput: a time without a zone.
+        Raises:
+            InvalidInput: a time without a zone.
+            TopicNotFound, StorageError: no position has moved.
         """
         if time_.tzinfo is None:
             raise InvalidInput(f"{time_!r} has no zone; give it one, such as tzinfo=UTC")
-        for name, number in self._positions:
-            self._move((name, number), offset_at(self._registry, name, number, time_))
+        found = {
+            (name, number): offset_at(self._registry, self._topics[name], number, time_)
+            for name, number in self._positions
+        }
+        for place, offset in found.items():
+            self._move(place, offset)
 
     def commit(self) -> None:
         """Commit where this consumer stands, in one transaction.
 
         Raises:
             InvalidInput: it has no group.
-            TopicNotFound.
+            TopicNotFound: a topic was deleted, even if one was made again under its name.
+            ConsumerGroupNotFound: the group was deleted since this consumer was opened or has committed last.
         """
         if self._group is None:
             raise InvalidInput("this consumer has no group to commit for; open it with group='...'")
-        self._check_topics()
-        group = self._group
-        groups.commit(
-            self._registry,
-            group,
-            [ConsumerOffset(group, name, number, offset) for (name, number), offset in self._positions.items()],
-        )
+        offsets: dict[str, dict[int, int]] = {name: {} for name in self._topics}
+        for (name, number), offset in self._positions.items():
+            offsets[name][number] = offset
+        read = [(self._topics[name], numbers) for name, numbers in offsets.items()]
+        self._group_key = groups.commit_read(self._registry, self._group, read, self._group_key)
 
     def __enter__(self) -> Self:
         return self
@@ -183,55 +196,41 @@ class Consumer:
         self._positions[place] = offset
         self._readers.pop(place, None)
 
-    def _rotate(self) -> None:
-        """The partition that was asked first comes last the next time, so that none starves."""
-        first = next(iter(self._positions))
-        self._positions[first] = self._positions.pop(first)
-
-    def _check_topics(self) -> None:
-        for name, topic in self._topics.items():
-            now = topics.get(self._registry, name)
-            if now is None or now.topic_id != topic.topic_id:
-                raise TopicNotFound(
-                    f"Topic does not exist: {name} was deleted{'' if now is None else ' and made again'}"
-                )
-
-    def _take(self, place: _Place, count: int) -> list[Record]:
+    def _take(self, place: _Place, positions: _Positions, count: int) -> list[Record]:
         found: list[Record] = []
         while len(found) < count:
             reader = self._readers.get(place)
             if reader is None:
-                segment = self._segment(place)
+                segment = self._segment(place, positions)
                 if segment is None:
                     break
-                reader = self._readers[place] = self._records(segment, self._positions[place])
+                reader = self._readers[place] = self._records(segment, positions[place])
             record = next(reader, None)
             if record is None:
                 del self._readers[place]
                 continue
-            self._positions[place] = record.offset + 1
+            positions[place] = record.offset + 1
             found.append(record)
         return found
 
-    def _segment(self, place: _Place) -> SegmentInfo | None:
-        """The segment to read next; none at the end of the log."""
-        name, number = place
-        found = segments.find(self._registry, name, number, self._positions[place])
-        if found is None:
-            partition = topics.get_partition(self._registry, name, number)
-            if partition is None or self._positions[place] >= partition.log_start_offset:
-                return None
-            end = partition.log_start_offset
-            self._positions[place] = after_start(partition, self._positions[place], end, fail=self._fail)
-            return segments.find(self._registry, name, number, end)
-        if not check_files(
-            [Slice(found, self._positions[place], found.end_offset + 1)],
-            self._registry.engine,
-            fail_on_data_loss=self._fail,
-        ):
-            self._positions[place] = found.end_offset + 1
-            return self._segment(place)
-        return found
+    def _segment(self, place: _Place, positions: _Positions) -> SegmentInfo | None:
+        """The segment to read next, after those that are lost and may be; none at the end of the log."""
+        topic, number = self._topics[place[0]], place[1]
+        while True:
+            at = positions[place]
+            found = segments.find(self._registry, topic, number, at)
+            if found is None:
+                partition = topics.get_partition(self._registry, topic, number)
+                if partition is None:
+                    raise topics.unknown(topic)
+                if at >= partition.log_start_offset:
+                    return None
+                positions[place] = after_start(partition, at, partition.log_start_offset, fail=self._fail)
+                continue
+            slice_ = Slice(found, at, found.end_offset + 1)
+            if check_files([slice_], self._registry.engine, fail_on_data_loss=self._fail):
+                return found
+            positions[place] = slice_.end
 
     def _records(self, segment: SegmentInfo, first: int) -> Iterator[Record]:
         engine = self._registry.engine(segment.location)
@@ -249,13 +248,14 @@ def _size(record: Record) -> int:
     return len(record.key or b"") + len(value)
 
 
-def offset_at(registry: Registry, name: str, number: int, time_: datetime) -> int:
+def offset_at(registry: Registry, topic: TopicRef, number: int, time_: datetime) -> int:
     """The offset of a partition's first record that is not older than a time; its end where there is none.
 
     Raises TopicNotFound, PartitionNotFound.
     """
     wanted = int(time_.timestamp() * 1000)
-    for segment in segments.iterate(registry, name, number):
+    found = topics.load(registry, topic)
+    for segment in segments.iterate(registry, found, number):
         if segment.last_timestamp is not None and segment.last_timestamp < wanted:
             continue
         engine = registry.engine(segment.location)
@@ -263,5 +263,7 @@ def offset_at(registry: Registry, name: str, number: int, time_: datetime) -> in
             for offset, at in zip(batch.column("offset"), batch.column("timestamp"), strict=True):
                 if at.as_py() is not None and at.as_py() >= time_:
                     return int(offset.as_py())
-    partition = topics.get_partition(registry, name, number)
-    return 0 if partition is None else partition.high_watermark
+    partition = topics.get_partition(registry, found, number)
+    if partition is None:
+        raise topics.unknown(found)
+    return partition.high_watermark

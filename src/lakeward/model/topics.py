@@ -7,6 +7,7 @@ next one to read.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
@@ -41,6 +42,10 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     location: str  # fixed at creation, without a slash at its end
     value_schema: Document | None  # an Iceberg struct, field ids given; none for bytes
     deleted_at: datetime | None
+
+
+# A name means the topic that has it now; a Topic means that very one, whatever has been made under its name since.
+TopicRef: TypeAlias = "str | Topic"
 
 
 class Partition(msgspec.Struct, frozen=True):

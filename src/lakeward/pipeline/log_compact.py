@@ -50,7 +50,7 @@ def compact_segments(registry: Registry, name: str, target_bytes: int = TARGET_B
     total = CompactionResult()
     with leases.held(registry, f"compact:{topic.topic_uuid}", seconds=LEASE_SECONDS) as lease:
         for number in range(topic.partition_count):
-            for run in _runs(segments.iterate(registry, name, number), topic, target_bytes):
+            for run in _runs(segments.iterate(registry, topic, number), topic, target_bytes):
                 size = _merge(registry, topic, run, lease)
                 if size is not None:
                     total = CompactionResult(

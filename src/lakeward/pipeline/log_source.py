@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from lakeward.config import Settings, load_settings
 from lakeward.errors import InvalidInput, LakewardError, TopicNotFound
-from lakeward.model.topics import ConsumerOffset, Topic
+from lakeward.model.topics import Topic
 from lakeward.pipeline.log_read import (
     EARLIEST,
     LATEST,
@@ -218,6 +218,7 @@ class _StreamReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         self._run: StreamRun | None = None  # of a stream with a group, from its first batch on
+        self._group_key: int | None = None  # of the group that it plans and commits for
 
     def initialOffset(self) -> Offsets:
         with _Reading(self._options) as reading:
@@ -226,21 +227,18 @@ class _StreamReader(DataSourceStreamReader):
     def latestOffset(self) -> Offsets:
         with _Reading(self._options) as reading:
             marks = {
-                t.name: {p.partition_id: p.high_watermark for p in topics.list_partitions(reading.registry, t.name)}
+                t.name: {p.partition_id: p.high_watermark for p in topics.list_partitions(reading.registry, t)}
                 for t in reading.topics
             }
             if reading.limit is not None:
                 marks = _limited(reading.limit, _planned(reading), marks)
-            _plan(reading, marks)
+            self._group_key = _plan(reading, marks, self._group_key)
             return _offsets(reading, marks)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         with _Reading(self._options) as reading, self._told():
             if self._run is None and reading.group is not None:
                 self._run = StreamRun(reading.settings, reading.group, reading.names)
-            for topic in reading.topics:
-                for offsets in (start, end):
-                    _check_same_topic(topic, offsets)
             starts, ends = _numbers(start, reading), _numbers(end, reading)
             for name, numbers in starts.items():
                 for number, offset in numbers.items():
@@ -260,12 +258,9 @@ class _StreamReader(DataSourceStreamReader):
         with _Reading(self._options) as reading, self._told():
             if reading.group is None:
                 return
-            done = [
-                ConsumerOffset(reading.group, name, number, offset)
-                for name, offsets in _numbers(end, reading).items()
-                for number, offset in offsets.items()
-            ]
-            groups.commit(reading.registry, reading.group, done)
+            numbers = _numbers(end, reading)
+            done = [(topic, numbers[topic.name]) for topic in reading.topics]
+            self._group_key = groups.commit_read(reading.registry, reading.group, done, self._group_key)
             if self._run is not None:
                 self._run.committed(end)
 
@@ -297,9 +292,13 @@ def _offsets(reading: _Reading, found: Mapping[str, Mapping[int, int]]) -> Offse
 
 
 def _numbers(offsets: Offsets, reading: _Reading) -> dict[str, dict[int, int]]:
-    """By topic and partition; a partition that is newer than the offsets starts at 0."""
+    """By topic and partition; a partition that is newer than the offsets starts at 0.
+
+    Raises TopicNotFound: they are those of a topic that was deleted, and whose name another one has.
+    """
     found: dict[str, dict[int, int]] = {}
     for topic in reading.topics:
+        _check_same_topic(topic, offsets)
         said = {int(key): int(value) for key, value in offsets.get(topic.name, {}).items() if key != TOPIC_UUID}
         found[topic.name] = {number: said.get(number, 0) for number in range(topic.partition_count)}
     return found
@@ -331,15 +330,17 @@ def _planned(reading: _Reading) -> dict[str, dict[int, int]]:
     return found
 
 
-def _plan(reading: _Reading, offsets: Mapping[str, Mapping[int, int]]) -> None:
+def _plan(reading: _Reading, offsets: Mapping[str, Mapping[int, int]], group_key: int | None) -> int | None:
+    """Remember how far the stream has planned to read; the group's key. Raises ConsumerGroupNotFound: it was deleted."""
     if reading.group is None:
-        return
+        return None
     with reading.registry.database.transaction() as connection:
         now = dialect.now(connection)
-        key = groups.ensure_in(connection, reading.registry, reading.group, now)
+        key = groups.ensure_same_in(connection, reading.registry, reading.group, group_key, now)
         for topic in reading.topics:
             if group_store.plan(connection, key, topic.topic_id) != dict(offsets[topic.name]):
                 group_store.set_plan(connection, key, topic.topic_id, offsets[topic.name], now)
+    return key
 
 
 def _limited(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import ConsumerGroupNotFound, InvalidName, InvalidOffset
 from lakeward.model.names import is_storable
-from lakeward.model.topics import MAX_OFFSET, ConsumerOffset, PartitionLag, Topic
+from lakeward.model.topics import MAX_OFFSET, ConsumerOffset, PartitionLag, Topic, TopicRef
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, groups, partitions
@@ -40,6 +40,22 @@ def ensure_in(connection: sa.Connection, registry: Registry, group_id: str, now:
     return found
 
 
+def ensure_same_in(connection: sa.Connection, registry: Registry, group_id: str, key: int | None, now: datetime) -> int:
+    """As `ensure_in`, for a reader that knows the group by its key, or has not known it yet.
+
+    Raises:
+        InvalidName.
+        ConsumerGroupNotFound: the group was deleted, even if one was made again under its name.
+    """
+    found = ensure_in(connection, registry, group_id, now)
+    if key is not None and found != key:
+        raise ConsumerGroupNotFound(
+            f"the group {group_id!r} was deleted while it was in use; nothing was committed: open the reader anew, and it "
+            "begins where a new group does"
+        )
+    return found
+
+
 def list_groups(registry: Registry) -> list[str]:
     """By name."""
     with registry.database.read() as connection:
@@ -50,6 +66,12 @@ def delete(registry: Registry, group_id: str) -> None:
     """Raises ConsumerGroupNotFound."""
     with registry.database.transaction() as connection:
         groups.delete(connection, load_key(connection, registry, group_id))
+
+
+def find_key(registry: Registry, group_id: str) -> int | None:
+    """What a group is known by, as long as it lives; none for a group that is not there."""
+    with registry.database.read() as connection:
+        return groups.key(connection, registry.warehouse.warehouse_id, group_id)
 
 
 def load_key(connection: sa.Connection, registry: Registry, group_id: str) -> int:
@@ -70,14 +92,38 @@ def commit(registry: Registry, group_id: str, offsets: Iterable[ConsumerOffset],
         TopicNotFound, PartitionNotFound, InvalidName.
         InvalidOffset: a negative one, or with `strict` one past the high watermark.
     """
+    by_name: dict[str, dict[int, ConsumerOffset]] = {}
+    for each in offsets:
+        by_name.setdefault(each.topic, {})[each.partition_id] = each
     with registry.database.transaction() as connection:
-        by_topic: dict[str, dict[int, ConsumerOffset]] = {}
-        for each in offsets:
-            by_topic.setdefault(each.topic, {})[each.partition_id] = each
-        now = dialect.now(connection)
-        for name, chosen in sorted(by_topic.items()):
+        for name, chosen in sorted(by_name.items()):
             topic = topics.load_in(connection, registry, name)
-            commit_in(connection, registry, group_id, topic, chosen.values(), now, strict=strict)
+            commit_in(connection, registry, group_id, topic, chosen.values(), strict=strict)
+
+
+def commit_read(
+    registry: Registry, group_id: str, offsets: Iterable[tuple[Topic, Mapping[int, int]]], key: int | None = None
+) -> int:
+    """Commit how far topics were read, in one transaction: offsets by partition, of those very topics.
+
+    Args:
+        key: the group's, as the reader first knew it; None where it was not there.
+
+    Returns:
+        The group's key.
+
+    Raises:
+        TopicNotFound: a topic was deleted, even if one was made again under its name.
+        ConsumerGroupNotFound: the group of `key` was deleted, even if one was made again under its name.
+        PartitionNotFound, InvalidName, InvalidOffset.
+    """
+    with registry.database.transaction() as connection:
+        same = ensure_same_in(connection, registry, group_id, key, dialect.now(connection))
+        for read, numbers in sorted(offsets, key=lambda each: each[0].name):
+            topic = topics.load_in(connection, registry, read)
+            chosen = [ConsumerOffset(group_id, topic.name, number, offset) for number, offset in numbers.items()]
+            commit_in(connection, registry, group_id, topic, chosen)
+    return same
 
 
 def commit_in(
@@ -86,13 +132,13 @@ def commit_in(
     group_id: str,
     topic: Topic,
     offsets: Iterable[ConsumerOffset],
-    now: datetime,
     *,
     strict: bool = False,
 ) -> None:
     """As `commit`, of one topic, in the caller's transaction: with what was made of the records, say."""
     chosen = list(offsets)
     _check_offsets(connection, topic, chosen, strict)
+    now = dialect.now(connection)
     key = ensure_in(connection, registry, group_id, now)
     rows = [
         {
@@ -121,25 +167,26 @@ def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[Consum
 
 
 # Looking ------------------------------------------------------------------------------------------------------------------
-def committed(registry: Registry, group_id: str, name: str, partition_id: int) -> int | None:
+def committed(registry: Registry, group_id: str, topic: TopicRef, partition_id: int) -> int | None:
     """The next offset to read; none if the group has committed none there."""
+    query = groups.COMMITTED_BY_ID if isinstance(topic, Topic) else groups.COMMITTED
     parameters = {
+        **topics.key_of(registry, topic),
         "warehouse_id": registry.warehouse.warehouse_id,
         "group_id": group_id,
-        "name": name,
         "partition_id": partition_id,
     }
-    found = groups.from_row(registry.database.lookups.one(groups.COMMITTED, parameters))
+    found = groups.from_row(registry.database.lookups.one(query, parameters))
     return None if found is None else found.committed_offset
 
 
-def offsets(registry: Registry, group_id: str, name: str | None = None) -> list[ConsumerOffset]:
+def offsets(registry: Registry, group_id: str, topic: TopicRef | None = None) -> list[ConsumerOffset]:
     """All that a group has committed (in one topic), by topic and partition; empty for an unknown group.
 
     Raises TopicNotFound.
     """
     with registry.database.read() as connection:
-        topic_id = None if name is None else topics.load_in(connection, registry, name).topic_id
+        topic_id = None if topic is None else topics.load_in(connection, registry, topic).topic_id
         key = groups.key(connection, registry.warehouse.warehouse_id, group_id)
         return [] if key is None else groups.offsets(connection, key, topic_id)
 
@@ -161,9 +208,3 @@ def lag(registry: Registry, group_id: str) -> list[PartitionLag]:
                 behind = max(0, partition.high_watermark - max(at, partition.log_start_offset))
                 found.append(PartitionLag(name, partition.partition_id, at, partition.high_watermark, behind))
         return found
-
-
-def reset(registry: Registry, group_id: str, name: str, offsets_by_partition: Mapping[int, int]) -> None:
-    """Set a group's offsets in a topic. Raises as `commit` does."""
-    chosen = [ConsumerOffset(group_id, name, number, at) for number, at in offsets_by_partition.items()]
-    commit(registry, group_id, chosen)

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import IntentLost, TopicNotFound
+from lakeward.errors import IntentLost
 from lakeward.model.files import Intent
 from lakeward.model.topics import AppendedSegment, LogAppendResult, Partition, SegmentInfo, Topic
 from lakeward.registry import leases, segments, topics
@@ -89,7 +89,7 @@ class _Write(NamedTuple):
 def _lock(connection: sa.Connection, write: _Write) -> dict[int, Partition]:
     """The topic's row for the key (an append under it may be under way), then the partitions, in order."""
     if write.producer is not None and topic_store.lock(connection, write.topic.topic_id) is None:
-        raise TopicNotFound(f"Topic does not exist: {write.topic.name} (it was deleted)")
+        raise topics.unknown(write.topic)
     return topics.locked_partitions(connection, write.topic, write.partitions) if write.files else {}
 
 

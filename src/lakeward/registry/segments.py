@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidOffset
-from lakeward.model.topics import MAX_OFFSET, Partition, SegmentInfo, Topic
+from lakeward.model.topics import MAX_OFFSET, Partition, SegmentInfo, Topic, TopicRef
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
@@ -189,7 +189,7 @@ def raise_watermark(registry: Registry, name: str, partition_id: int, offset: in
 
 
 # Looking ------------------------------------------------------------------------------------------------------------------
-def find(registry: Registry, name: str, partition_id: int, offset: int) -> SegmentInfo | None:
+def find(registry: Registry, topic: TopicRef, partition_id: int, offset: int) -> SegmentInfo | None:
     """The segment that holds an offset.
 
     On SQLite one that this thread has found before is remembered until anything is committed to the registry.
@@ -198,16 +198,13 @@ def find(registry: Registry, name: str, partition_id: int, offset: int) -> Segme
     memory = lookups.memory()
     known: _Known | None = None
     if memory is not None:
-        known = memory.get((name, partition_id)) or memory.setdefault((name, partition_id), _Known())
+        place = (topic.topic_id if isinstance(topic, Topic) else topic, partition_id)
+        known = memory.get(place) or memory.setdefault(place, _Known())
         if (found := known.find(offset)) is not None:
             return found
-    parameters = {
-        "warehouse_id": registry.warehouse.warehouse_id,
-        "name": name,
-        "partition_id": partition_id,
-        "offset": offset,
-    }
-    found = segments.from_row(lookups.one(segments.AT_OFFSET, parameters))
+    query = segments.AT_OFFSET_BY_ID if isinstance(topic, Topic) else segments.AT_OFFSET
+    parameters = {**topics.key_of(registry, topic), "partition_id": partition_id, "offset": offset}
+    found = segments.from_row(lookups.one(query, parameters))
     if found is None or found.end_offset < offset:
         return None
     if known is not None:
@@ -238,17 +235,18 @@ class _Known:
 
 
 def iterate(
-    registry: Registry, name: str, partition_id: int, start: int = 0, end: int | None = None
+    registry: Registry, topic: TopicRef, partition_id: int, start: int = 0, end: int | None = None
 ) -> Iterator[SegmentInfo]:
     """Segments that hold offsets from `start` to before `end`, by offset: a thousand at a time, however many there are.
 
     Raises (when the first one is asked for):
-        TopicNotFound, PartitionNotFound.
+        TopicNotFound: at any time later too, if the topic is deleted meanwhile.
+        PartitionNotFound.
     """
-    topic = topics.load(registry, name)
-    topics.check_partition(topic, partition_id)
     while True:
         with registry.database.read() as connection:
+            topic = topics.load_in(connection, registry, topic)  # by id, from the second page on
+            topics.check_partition(topic, partition_id)
             found = segments.page(connection, topic.topic_id, partition_id, start=start, end=end, limit=PAGE)
         yield from found
         if len(found) < PAGE:

@@ -6,12 +6,13 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
 from lakeward.model.tables import Document
-from lakeward.model.topics import Partition, Topic, TopicConfig
+from lakeward.model.topics import Partition, Topic, TopicConfig, TopicRef
 from lakeward.registry.handle import Registry
 from lakeward.registry.secrets import check_no_secrets
 from lakeward.storage.locations import topic_location
@@ -83,29 +84,51 @@ def create(registry: Registry, config: TopicConfig, value_schema: Document | Non
     return made
 
 
-def get(registry: Registry, name: str) -> Topic | None:
-    parameters = {"warehouse_id": registry.warehouse.warehouse_id, "name": name}
-    return topics.from_row(registry.database.lookups.one(topics.BY_NAME, parameters))
+def key_of(registry: Registry, topic: TopicRef) -> dict[str, Any]:
+    """What a look-up of a topic, or of something in it, is given: with a Topic its id, and the name only to show it."""
+    if isinstance(topic, Topic):
+        return {"topic_id": topic.topic_id, "name": topic.name}
+    return {"warehouse_id": registry.warehouse.warehouse_id, "name": topic}
 
 
-def load(registry: Registry, name: str) -> Topic:
-    """Raises TopicNotFound."""
-    found = get(registry, name)
+def get(registry: Registry, topic: TopicRef) -> Topic | None:
+    """A topic as it is now; none if there is none, or the Topic that is meant was deleted."""
+    lookups = registry.database.lookups
+    if isinstance(topic, Topic):
+        return topics.from_row(lookups.one(topics.BY_ID, {"topic_id": topic.topic_id}))
+    return topics.from_row(lookups.one(topics.BY_NAME, key_of(registry, topic)))
+
+
+def load(registry: Registry, topic: TopicRef) -> Topic:
+    """As `get`. Raises TopicNotFound."""
+    found = get(registry, topic)
     if found is None:
-        raise _unknown(name)
+        raise unknown(topic, isinstance(topic, Topic) and get(registry, topic.name) is not None)
     return found
 
 
-def load_in(connection: sa.Connection, registry: Registry, name: str) -> Topic:
-    """Raises TopicNotFound."""
-    found = topics.by_name(connection, registry.warehouse.warehouse_id, name)
+def load_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic:
+    """As `load`, as of the connection's transaction."""
+    warehouse_id = registry.warehouse.warehouse_id
+    if not isinstance(topic, Topic):
+        found = topics.by_name(connection, warehouse_id, topic)
+    else:
+        found = topics.from_row(topics.BY_ID.one(connection, {"topic_id": topic.topic_id}))
     if found is None:
-        raise _unknown(name)
+        again = isinstance(topic, Topic) and topics.by_name(connection, warehouse_id, topic.name) is not None
+        raise unknown(topic, again)
     return found
 
 
-def _unknown(name: str) -> TopicNotFound:
-    return TopicNotFound(f"Topic does not exist: {name}; `lakeward topics list` shows those there are")
+def unknown(topic: TopicRef, is_made_again: bool = False) -> TopicNotFound:
+    """The error for a name that no topic has, or for a topic that is gone."""
+    if isinstance(topic, str):
+        return TopicNotFound(f"Topic does not exist: {topic}; `lakeward topics list` shows those there are")
+    if not is_made_again:
+        return TopicNotFound(f"Topic does not exist: {topic.name} was deleted")
+    return TopicNotFound(
+        f"Topic does not exist: {topic.name} was deleted and made again; to go on with the new one, open it anew"
+    )
 
 
 def list_topics(registry: Registry) -> list[Topic]:
@@ -129,7 +152,7 @@ KEEP = -1  # of retention_ms: leave it as it is
 
 def update(
     registry: Registry,
-    name: str,
+    topic: TopicRef,
     *,
     partition_count: int | None = None,
     retention_ms: int | None = KEEP,
@@ -142,54 +165,54 @@ def update(
         InvalidInput: fewer partitions than there are, or a value that is not allowed.
     """
     with registry.database.transaction() as connection:
-        topic = _locked(connection, registry, name)
-        count = topic.partition_count if partition_count is None else partition_count
+        found = _locked(connection, registry, topic)
+        count = found.partition_count if partition_count is None else partition_count
         _check_count(count)
-        if count < topic.partition_count:
+        if count < found.partition_count:
             raise InvalidInput(
-                f"partition_count {count} is less than the {topic.partition_count} of {name}: partitions hold records, and "
+                f"partition_count {count} is less than the {found.partition_count} of {found.name}: partitions hold records, and "
                 "keys their places; make another topic"
             )
-        laid = {**topic.config, **(config or {})}
+        laid = {**found.config, **(config or {})}
         merged = {key: value for key, value in laid.items() if value is not None}
-        retention = topic.retention_ms if retention_ms == KEEP else retention_ms
+        retention = found.retention_ms if retention_ms == KEEP else retention_ms
         _check_settings(retention, merged)
         topics.update(
             connection,
-            topic.topic_id,
+            found.topic_id,
             {"partition_count": count, "retention_ms": retention, "config": merged},
         )
-        partitions.insert(connection, topic.topic_id, range(topic.partition_count, count))
-        changed = topics.by_id(connection, topic.topic_id)
+        partitions.insert(connection, found.topic_id, range(found.partition_count, count))
+        changed = topics.by_id(connection, found.topic_id)
     assert changed is not None
     return changed
 
 
-def _locked(connection: sa.Connection, registry: Registry, name: str) -> Topic:
-    found = load_in(connection, registry, name)
+def _locked(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic:
+    found = load_in(connection, registry, topic)
     locked = topics.lock(connection, found.topic_id)
     if locked is None:
-        raise _unknown(name)
+        raise unknown(topic)
     return locked
 
 
-def delete(registry: Registry, name: str) -> None:
+def delete(registry: Registry, topic: TopicRef) -> None:
     """Delete a topic: partitions, segments and committed offsets go now, its files wait in quarantine.
 
     Raises TopicNotFound.
     """
     with registry.database.transaction() as connection:
-        topic = _locked(connection, registry, name)
+        found = _locked(connection, registry, topic)
         now = dialect.now(connection)
         expires_at = registry.quarantine_ends(now)
         segments.retire(
-            connection, topic.topic_id, topic.location + "/", reason="topic deleted", now=now, expires_at=expires_at
+            connection, found.topic_id, found.location + "/", reason="topic deleted", now=now, expires_at=expires_at
         )
         sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
-        intents.recover_of_topic(connection, topic.topic_id, now, sweep_after)
-        producers.delete_of_topic(connection, topic.topic_id)
-        partitions.delete_of_topic(connection, topic.topic_id)
-        topics.update(connection, topic.topic_id, {"deleted_at": now})
+        intents.recover_of_topic(connection, found.topic_id, now, sweep_after)
+        producers.delete_of_topic(connection, found.topic_id)
+        partitions.delete_of_topic(connection, found.topic_id)
+        topics.update(connection, found.topic_id, {"deleted_at": now})
 
 
 def check_partition(topic: Topic, number: int) -> None:
@@ -203,15 +226,16 @@ def _no_partition(topic: Topic, number: int) -> PartitionNotFound:
 
 
 # Partitions ---------------------------------------------------------------------------------------------------------------
-def get_partition(registry: Registry, name: str, partition_id: int) -> Partition | None:
-    parameters = {"warehouse_id": registry.warehouse.warehouse_id, "name": name, "partition_id": partition_id}
-    return partitions.from_row(registry.database.lookups.one(partitions.BY_NAME, parameters))
+def get_partition(registry: Registry, topic: TopicRef, partition_id: int) -> Partition | None:
+    query = partitions.BY_ID if isinstance(topic, Topic) else partitions.BY_NAME
+    parameters = {**key_of(registry, topic), "partition_id": partition_id}
+    return partitions.from_row(registry.database.lookups.one(query, parameters))
 
 
-def list_partitions(registry: Registry, name: str) -> list[Partition]:
+def list_partitions(registry: Registry, topic: TopicRef) -> list[Partition]:
     """By number. Raises TopicNotFound."""
     with registry.database.read() as connection:
-        return partitions.of_topic(connection, load_in(connection, registry, name).topic_id)
+        return partitions.of_topic(connection, load_in(connection, registry, topic).topic_id)
 
 
 def locked_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
@@ -231,7 +255,7 @@ def _complete(
     if missing := sorted(wanted - found.keys()):
         now = topics.by_id(connection, topic.topic_id)
         if now is None or now.deleted_at is not None:
-            raise TopicNotFound(f"Topic does not exist: {topic.name} (it was deleted)")
+            raise unknown(topic)
         raise _no_partition(topic, missing[0])
     return found
 

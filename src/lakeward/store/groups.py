@@ -32,16 +32,19 @@ _OFFSETS = (
     .join_from(consumer_groups, consumer_offsets, _g.group_key == _o.group_key)
     .join(topics, topics.c.topic_id == _o.topic_id)
 )
+_OF_PARTITION = _OFFSETS.where(
+    _g.warehouse_id == sa.bindparam("warehouse_id"),
+    _g.group_id == sa.bindparam("group_id"),
+    _o.partition_id == sa.bindparam("partition_id"),
+)
 COMMITTED = Prepared(
-    _OFFSETS.where(
-        _g.warehouse_id == sa.bindparam("warehouse_id"),
-        _g.group_id == sa.bindparam("group_id"),
+    _OF_PARTITION.where(
         topics.c.warehouse_id == sa.bindparam("warehouse_id"),
         topics.c.name == sa.bindparam("name"),
         topics.c.deleted_at.is_(None),
-        _o.partition_id == sa.bindparam("partition_id"),
     )
 )
+COMMITTED_BY_ID = Prepared(_OF_PARTITION.where(_o.topic_id == sa.bindparam("topic_id")))
 
 
 def from_row(row: Row | None) -> ConsumerOffset | None:

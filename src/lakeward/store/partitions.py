@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from lakeward.model.topics import Partition
 from lakeward.store.dialect import in_integers, is_sqlite
 from lakeward.store.prepared import Prepared, Row
-from lakeward.store.records import record, records
+from lakeward.store.records import records
 from lakeward.store.schema import partitions, topics
 
 _c = partitions.c
@@ -22,6 +22,9 @@ BY_NAME = Prepared(
         topics.c.deleted_at.is_(None),
         _c.partition_id == sa.bindparam("partition_id"),
     )
+)
+BY_ID = Prepared(
+    _SELECT.where(_c.topic_id == sa.bindparam("topic_id"), _c.partition_id == sa.bindparam("partition_id"))
 )
 _INSERT = Prepared(partitions.insert())
 _IS = sa.and_(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
@@ -46,16 +49,12 @@ def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int
 
 
 def load(connection: sa.Connection, topic_id: int, partition_id: int) -> Partition | None:
-    query = _SELECT.where(_c.topic_id == topic_id, _c.partition_id == partition_id)
-    return record(Partition, connection.execute(query).one_or_none())
+    return from_row(BY_ID.one(connection, {"topic_id": topic_id, "partition_id": partition_id}))
 
 
 def of_topic(connection: sa.Connection, topic_id: int) -> list[Partition]:
     query = _SELECT.where(_c.topic_id == topic_id).order_by(_c.partition_id)
     return records(Partition, connection.execute(query))
-
-
-_BY_NUMBER = Prepared(_SELECT.where(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("number")))
 
 
 def lock(
@@ -68,7 +67,7 @@ def lock(
     """
     numbers = sorted(set(partition_ids))
     if is_sqlite(connection):
-        rows = [_BY_NUMBER.one(connection, {"topic": topic_id, "number": number}) for number in numbers]
+        rows = [BY_ID.one(connection, {"topic_id": topic_id, "partition_id": number}) for number in numbers]
         found = [Partition(**row) for row in rows if row is not None]
     else:
         chosen = _SELECT.where(_c.topic_id == topic_id, in_integers(connection, _c.partition_id, numbers))

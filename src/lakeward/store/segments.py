@@ -47,17 +47,24 @@ _TOPIC_ID = (
 _ONE: sa.ColumnElement[int] = sa.literal_column(
     "1", sa.Integer
 )  # a limit that is a parameter has PostgreSQL plan each execution anew
-# The only one that may hold an offset: the last that begins at it or before.
-AT_OFFSET = Prepared(
-    sa.select(sa.bindparam("name", type_=sa.Text).label("topic"), *_COLUMNS)
-    .where(
-        _c.topic_id == _TOPIC_ID,
-        _c.partition_id == sa.bindparam("partition_id"),
-        _c.base_offset <= sa.bindparam("offset"),
+
+
+def _at_offset(topic_id: Any) -> Prepared:
+    """The only one that may hold an offset: the last that begins at it or before."""
+    return Prepared(
+        sa.select(sa.bindparam("name", type_=sa.Text).label("topic"), *_COLUMNS)
+        .where(
+            _c.topic_id == topic_id,
+            _c.partition_id == sa.bindparam("partition_id"),
+            _c.base_offset <= sa.bindparam("offset"),
+        )
+        .order_by(_c.base_offset.desc())
+        .limit(_ONE)
     )
-    .order_by(_c.base_offset.desc())
-    .limit(_ONE)
-)
+
+
+AT_OFFSET = _at_offset(_TOPIC_ID)
+AT_OFFSET_BY_ID = _at_offset(sa.bindparam("topic_id"))
 _INSERT = Prepared(segments.insert())
 _INSERT_ONE = Prepared(segments.insert().returning(_c.segment_id))
 

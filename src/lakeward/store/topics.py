@@ -18,6 +18,7 @@ _EXISTS = _c.deleted_at.is_(None)
 BY_NAME = Prepared(
     _SELECT.where(_c.warehouse_id == sa.bindparam("warehouse_id"), _c.name == sa.bindparam("name"), _EXISTS)
 )
+BY_ID = Prepared(_SELECT.where(_c.topic_id == sa.bindparam("topic_id"), _EXISTS))
 
 
 def from_row(row: Row | None) -> Topic | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.errors import (
+    ConsumerGroupNotFound,
     DataLoss,
     FileRefused,
     IntentLost,
@@ -23,13 +25,17 @@ from lakeward.errors import (
     InvalidOffset,
     LeaseLost,
     PartitionNotFound,
+    StorageError,
     TopicNotFound,
 )
+from lakeward.lake import consumer as consumer_module
 from lakeward.lake.consumer import offset_at
 from lakeward.model.operations import ErrorType, OperationType, SyncMode, SyncStatus
-from lakeward.pipeline import log_compact
+from lakeward.model.topics import SegmentInfo, Topic, TopicRef
+from lakeward.pipeline import log_compact, log_source
 from lakeward.pipeline.log_write import log_target, write_records
-from lakeward.registry import error_log, intents, leases, log, recording, runs, topics
+from lakeward.registry import Registry, error_log, groups, intents, leases, log, recording, runs, topics
+from lakeward.registry import segments as segments_registry
 from lakeward.storage.locations import local_path
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
@@ -380,6 +386,159 @@ def test_a_consumer_below_the_start_of_the_log_says_so_or_goes_on(filled: Lake) 
     with pytest.raises(DataLoss, match="offsets 0 to 19"):
         strict.poll()
     assert [record.offset for record in lax.poll()] == list(range(20, 30))
+
+
+def test_a_poll_that_raises_moves_nothing_and_the_next_one_gives_the_same_records(filled: Lake) -> None:
+    (_, second, _) = MetadataStore(filled).get_segments("orders", 0)
+    path = Path(local_path(second.location))
+    with filled.log.consumer("orders", "g") as consumer:
+        consumer.poll(3)
+        path.rename(path.with_suffix(".away"))
+        for _ in range(2):
+            with pytest.raises(DataLoss):
+                consumer.poll()
+        assert consumer.positions["orders", 0] == 3
+        consumer.commit()
+        path.with_suffix(".away").rename(path)
+        assert [record.offset for record in consumer.poll()] == list(range(3, 30))
+    assert MetadataStore(filled).get_committed_offset("g", "orders", 0) == 3
+
+
+def test_a_poll_that_is_interrupted_moves_nothing_either(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    def interrupted(_slices: object, _engine: object, **_: object) -> list[Any]:
+        raise Interrupted
+
+    consumer = filled.log.consumer("orders")
+    consumer.poll(8)
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer_module, "check_files", interrupted)
+        with pytest.raises(Interrupted):
+            consumer.poll()
+    assert [record.offset for record in consumer.poll()] == list(range(8, 30))
+
+
+def test_a_seek_to_a_time_that_cannot_be_read_moves_no_position(lake: Lake) -> None:
+    for number in (0, 1):
+        lake.log.append("orders", [{"value": "v", "timestamp": TIME}], partition=number)
+    (segment,) = MetadataStore(lake).get_segments("orders", 1)
+    consumer = lake.log.consumer("orders")
+    consumer.poll()
+    before = consumer.positions
+    Path(local_path(segment.location)).unlink()
+    with pytest.raises(StorageError):
+        consumer.seek_to_time(TIME)
+    assert consumer.positions == before
+
+
+def test_a_consumer_goes_on_after_any_number_of_lost_segments(lake: Lake) -> None:
+    lost = [
+        SegmentInfo(
+            topic="orders",
+            partition_id=0,
+            base_offset=offset,
+            end_offset=offset,
+            record_count=1,
+            size_bytes=1,
+            location=f"file:///nowhere/{offset}.parquet",
+        )
+        for offset in range(sys.getrecursionlimit() + 100)
+    ]
+    MetadataStore(lake).add_segments(lost)
+    lake.log.append("orders", ["there"], partition=0)
+    consumer = lake.log.consumer("orders", fail_on_data_loss=False)
+    assert [record.value for record in consumer.poll()] == [b"there"]
+
+
+def test_what_a_consumer_reads_between_two_looks_at_its_topic_is_never_another_topics(
+    filled: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = filled.log.consumer("orders", "g")
+    consumer.poll(5)
+    store = MetadataStore(filled)
+    load = topics.load
+
+    def made_again_after(registry: Registry, topic: TopicRef) -> Topic:
+        patched.undo()
+        found = load(registry, topic)
+        store.delete_topic("orders")
+        store.create_topic(TopicConfig("orders", 3))
+        filled.log.append("orders", numbered(40), partition=0)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topics, "load", made_again_after)
+        with pytest.raises(TopicNotFound):
+            consumer.poll(100)
+
+
+def test_a_commit_never_goes_to_a_group_made_again_under_the_name(filled: Lake) -> None:
+    store = MetadataStore(filled)
+    consumer = filled.log.consumer("orders", "g")
+    consumer.poll(5)
+    consumer.commit()
+    store.delete_consumer_group("g")
+    store.commit_offset("g", "orders", 0, 20)
+    with pytest.raises(ConsumerGroupNotFound, match="deleted while it was in use"):
+        consumer.commit()
+    assert store.get_committed_offset("g", "orders", 0) == 20
+
+
+def test_a_topic_given_by_its_record_is_that_very_one(filled: Lake) -> None:
+    store, registry = MetadataStore(filled), filled.registry
+    old = topics.load(registry, "orders")
+    store.commit_offset("g", "orders", 0, 3)
+    store.delete_topic("orders")
+    store.create_topic(TopicConfig("orders", 3))
+    filled.log.append("orders", numbered(5), partition=0)
+    store.commit_offset("g", "orders", 0, 2)
+    assert topics.get(registry, old) is None and topics.get_partition(registry, old, 0) is None
+    assert segments_registry.find(registry, old, 0, 1) is None and groups.committed(registry, "g", old, 0) is None
+    for refused in (
+        lambda: topics.load(registry, old),
+        lambda: topics.list_partitions(registry, old),
+        lambda: topics.update(registry, old, config={"a": "b"}),
+        lambda: topics.delete(registry, old),
+        lambda: groups.offsets(registry, "g", old),
+        lambda: groups.commit_read(registry, "g", [(old, {0: 1})]),
+        lambda: list(segments_registry.iterate(registry, old, 0)),
+        lambda: offset_at(registry, old, 0, TIME),
+    ):
+        with pytest.raises(TopicNotFound, match="made again"):
+            refused()
+    assert store.get_committed_offset("g", "orders", 0) == 2
+
+
+def test_segments_of_a_topic_that_is_deleted_meanwhile_do_not_end_early_in_silence(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments_registry, "PAGE", 2)
+    for _ in range(4):
+        lake.log.append("orders", ["v"], partition=0)
+    found = iter(MetadataStore(lake).get_segments("orders", 0))
+    assert [next(found).base_offset, next(found).base_offset] == [0, 1]
+    MetadataStore(lake).delete_topic("orders")
+    with pytest.raises(TopicNotFound):
+        next(found)
+
+
+def test_a_stream_s_commit_never_goes_to_a_topic_made_again_under_the_name(filled: Lake) -> None:
+    store = MetadataStore(filled)
+    options = {"subscribe": "orders", "group": "g", "startingOffsets": "earliest"}
+    settings = filled.registry.settings
+    reader = log_source._StreamReader(
+        options | {"registry": str(settings.registry), "warehouse": str(settings.warehouse)}
+    )
+    start, end = reader.initialOffset(), reader.latestOffset()
+    reader.partitions(start, end)
+    store.delete_topic("orders")
+    store.create_topic(TopicConfig("orders", 3))
+    with pytest.raises(TopicNotFound, match="another one"):
+        reader.commit(end)
+    reader.stop()
+    assert store.get_committed_offset("g", "orders", 0) is None
 
 
 def test_a_consumer_of_a_topic_that_was_made_again_reads_nothing_of_it(filled: Lake) -> None:
