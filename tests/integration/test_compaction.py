@@ -14,8 +14,8 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from lakeward import Lake
+from lakeward.model import properties
 from lakeward.model.operations import SyncRunStatistics, SyncStatus
-from lakeward.pipeline import compaction_plan
 from lakeward.registry import compaction, runs
 from tests.support.lakes import assert_nothing_left_over
 
@@ -79,7 +79,7 @@ def test_files_are_sorted_as_the_table_says_and_those_of_one_partition_do_not_ov
         values = [(i * 7919 + number) % 100_003 for i in range(10_000)]
         lake.append(NAME, pa.table({"id": values, "text": [f"{v * 2654435761 % 2**32:x}" * 4 for v in values]}))
     size = sum(file.file_size for file in lake.files(NAME))
-    lake.set_properties(NAME, {compaction_plan.TARGET_PROPERTY: str(size * 10 // 23)})  # 2.3 files of it
+    lake.set_properties(NAME, {properties.COMPACTION_SIZE.name: str(size * 10 // 23)})  # 2.3 files of it
     assert lake.compact(NAME, spark).rows == 60_000
     found = lake.files(NAME)
     assert 1 < len(found) < 6
@@ -153,7 +153,7 @@ def test_files_of_an_earlier_partition_spec_are_left_alone_until_the_table_asks_
     assert (left.files, left.state) == (6, "committed") and "earlier partition spec 0" in left.why
     assert (lake.compact(NAME, spark).files_before, lake.compact(NAME, spark).jobs) == (18, 0)
     assert sorted(file.spec_id for file in lake.files(NAME)) == [0] * 6 + [1] * 3
-    lake.set_properties(NAME, {compaction_plan.REWRITE_SPECS_PROPERTY: "true"})
+    lake.set_properties(NAME, {properties.COMPACTION_SPECS.name: "true"})
     result = lake.compact(NAME, spark)
     assert (result.files_before, result.files_after, result.rows) == (6, 3, 180)
     assert {file.spec_id for file in lake.files(NAME)} == {1}

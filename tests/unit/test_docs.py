@@ -7,15 +7,16 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import lakeward
 from lakeward import Lake, errors
 from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
-from lakeward.iceberg import merging
 from lakeward.iceberg.merging import Rule
+from lakeward.model import properties
+from lakeward.model.properties import ENGINES, PROPERTIES, Property
 from lakeward.pipeline.compaction_plan import Rules
-from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -37,7 +38,7 @@ def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
         "feed_keep_seconds",
     ):
         assert float(shown[name]) == getattr(Settings(), name), name
-    assert int(shown[FILE_SIZE_PROPERTY]) == DEFAULT_FILE_SIZE
+    assert int(shown[properties.TARGET_FILE_SIZE.name]) == properties.TARGET_FILE_SIZE.default
     writer = {name: each.default for name, each in inspect.signature(Lake.writer).parameters.items()}
     assert float(shown["rotate_seconds"]) == writer["rotate_seconds"]
     assert int(shown["rotate_rows"].replace(",", "")) == writer["rotate_rows"]
@@ -57,8 +58,26 @@ def test_the_page_on_changes_names_every_setting_of_astha_with_its_default() -> 
             assert field.name in rows
 
 
-def test_the_reference_of_properties_names_those_that_the_code_reads_and_the_defaults_of_manifests() -> None:
+def _row(each: Property[Any]) -> str:
+    name = f"{each.name}COLUMN" if each.name.endswith(".") else each.name
+    if each.section == ENGINES:
+        return f"| `{name}` | {each.kind.what} |"
+    default = "none" if each.default in (None, ()) else f"`{str(each.default).lower()}`"
+    if isinstance(each.default, int) and not isinstance(each.default, bool):
+        default = str(each.default)
+    return f"| `{name}` | {each.shown_default or default} | {each.kind.what} | {each.meaning} |"
+
+
+def test_the_reference_of_properties_says_what_is_declared() -> None:
+    """A page that is out of date: its tables are the rows below."""
     page = (DOCS / "reference" / "properties.md").read_text(encoding="utf-8")
+    sections = {name: body.splitlines() for name, _, body in (part.partition("\n") for part in page.split("\n## "))}
+    for section in {each.section for each in PROPERTIES.values()}:
+        shown = [line for line in sections[section] if line.startswith("| `")]
+        assert shown == [_row(each) for each in PROPERTIES.values() if each.section == section], section
+
+
+def test_no_module_names_a_property_that_is_not_declared() -> None:
     source = Path(lakeward.__path__[0])
     read = {
         name
@@ -67,14 +86,7 @@ def test_the_reference_of_properties_names_those_that_the_code_reads_and_the_def
         if not (source.parent / (name.replace(".", "/") + ".py")).exists()
         and not name.endswith((".py", ".toml", ".db"))
     }
-    overridden = {name for name in read if ".object-storage." in name or ".folder-storage." in name} | {
-        "write.data.path",
-        "write.location-provider.impl",
-    }
-    assert {name for name in read - overridden if f"`{name}`" not in page} == set()
-    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `?([^ |`]+)", page, re.MULTILINE))
-    rule = merging.Rule()
-    assert (int(shown[merging.TARGET_PROPERTY]), int(shown[merging.COUNT_PROPERTY])) == (rule.target, rule.count)
+    assert {name for name in read if properties.find(name) is None} == set()
 
 
 def test_every_error_says_what_it_means_and_has_a_code_of_its_own() -> None:

@@ -21,6 +21,7 @@ from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
+from lakeward.model.properties import PARQUET_COMPRESSION
 from lakeward.model.tables import Document, TableMetadata
 from lakeward.registry import Registry, compaction, intents, snapshots
 from lakeward.registry.leases import Lease
@@ -29,7 +30,6 @@ from lakeward.registry.snapshots import Made, Pending
 log = structlog.get_logger()
 
 HOLD_POLL_SECONDS = 0.05
-COMPRESSION_PROPERTY = "write.parquet.compression-codec"
 
 
 class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,10 +258,10 @@ def _with_versions(state: Pending, document: Document | None) -> Document:
 
 def _for_engines(version: TableMetadata) -> TableMetadata:
     """Tell engines the table's compression too, unless its properties say otherwise."""
-    if version.format != "parquet" or COMPRESSION_PROPERTY in version.properties:
+    if version.format != "parquet" or PARQUET_COMPRESSION.name in version.properties:
         return version
     codec = "uncompressed" if version.compression == "none" else version.compression
-    return msgspec.structs.replace(version, properties={**version.properties, COMPRESSION_PROPERTY: codec})
+    return msgspec.structs.replace(version, properties={**version.properties, PARQUET_COMPRESSION.name: codec})
 
 
 def _snapshot(

@@ -17,7 +17,7 @@ import structlog
 
 from lakeward.components.flushing import flush
 from lakeward.components.manifest_merging import MergeResult, merge_manifests
-from lakeward.errors import InvalidSetting, LeaseHeld, TableNotFound
+from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound
 from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
 from lakeward.model.tables import Table
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
@@ -202,7 +202,7 @@ class IcebergUpdater:
             result = merge_manifests(self._registry, table_id)
         except (TableNotFound, LeaseHeld):  # gone, or somebody is at it
             return
-        except InvalidSetting as error:  # a new version of the metadata brings it here again
+        except InvalidInput as error:  # a new version of the metadata brings it here again
             log.warning("manifests_not_merged", table_id=table_id, error=str(error), code=error.code)
             self._count(failures=1)
         except Exception as error:  # maybe metadata that is none: this table waits, the others go on

@@ -60,7 +60,7 @@ class ManifestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_manifests(registry: Registry, table: Table) -> list[ManifestInfo]:
-    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidSetting."""
+    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidInput."""
     _, rule, rows = _look(registry, table)
     return [
         ManifestInfo(
@@ -83,7 +83,7 @@ def merge_manifests(registry: Registry, table_id: int) -> MergeResult:
     Raises:
         TableNotFound: the table has been dropped.
         LeaseHeld: another merge of the table is under way.
-        InvalidSetting: a property is none of its kind.
+        InvalidInput: a property is none of its kind.
         StorageError: an object cannot be read or written.
     """
     started = time.perf_counter()

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 import structlog
 
 from lakeward.errors import TopicNotFound
+from lakeward.model.properties import STRICT_RETENTION
 from lakeward.model.topics import Partition, SegmentInfo, Topic
 from lakeward.registry import Registry, segments, topics
 from lakeward.store import dialect, groups
@@ -16,7 +17,6 @@ from lakeward.store import segments as segment_store
 
 log = structlog.get_logger()
 
-STRICT = "retention.strict"  # a topic's config: 'true' deletes by age alone
 PAGE = 1_000
 
 
@@ -66,7 +66,7 @@ def _enforce_in(registry: Registry, topic: Topic, number: int) -> tuple[int, lis
         offset = _first_young(connection, topic, partition, cutoff)
         if offset is None:
             return 0, []
-        held = None if topic.config.get(STRICT) == "true" else _furthest_behind(connection, topic, number, offset)
+        held = None if STRICT_RETENTION.of(topic.config) else _furthest_behind(connection, topic, number, offset)
         until = offset if held is None else held.committed_offset
         gone = segments.delete_before_in(connection, registry, topic, number, until, "retention")
         return gone, [] if held is None else [held]

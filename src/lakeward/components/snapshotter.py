@@ -18,7 +18,6 @@ import structlog
 from lakeward.components import expiry
 from lakeward.components.flushing import flush
 from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
-from lakeward.iceberg.expiry import MAX_SNAPSHOT_AGE
 from lakeward.model.events import (
     TABLE_FILES,
     TABLE_METADATA,
@@ -30,6 +29,7 @@ from lakeward.model.events import (
     TableSnapshot,
     WatchedTable,
 )
+from lakeward.model.properties import MAX_SNAPSHOT_AGE
 from lakeward.model.snapshot_rules import SnapshotRules, rules_of
 from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
 from lakeward.registry.error_types import log_and_go_on
@@ -261,7 +261,7 @@ class Snapshotter:
             if (
                 known is None
                 and not self._rules(metadata.table_id, metadata.properties)[0]
-                and (MAX_SNAPSHOT_AGE not in metadata.properties)
+                and (MAX_SNAPSHOT_AGE.name not in metadata.properties)
             ):
                 return
             if known is None and not waiting.is_here(self._registry, metadata.table_id):
@@ -287,7 +287,7 @@ class Snapshotter:
     def _track(self, table_id: int, version: int, properties: dict[str, str], before: _Table | None) -> None:
         """Take a table's rules, and read what waits in it. The lock is held."""
         rules, _ = self._rules(table_id, properties)
-        expires = MAX_SNAPSHOT_AGE in properties
+        expires = MAX_SNAPSHOT_AGE.name in properties
         if not rules and not expires:
             self._tables.pop(table_id, None)
             return

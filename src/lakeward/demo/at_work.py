@@ -18,7 +18,7 @@ from lakeward.demo.report import AtWork
 from lakeward.demo.source import FLIGHTS
 from lakeward.errors import CheckFailed
 from lakeward.lake import Lake
-from lakeward.pipeline.compaction_plan import ENABLED_PROPERTY
+from lakeward.model import properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,8 @@ def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) ->
     Raises:
         CheckFailed: a component did not do its part in time, or rows are not what they were.
     """
-    properties = {"lakeward.snapshot.every-files": str(SNAPSHOT_FILES), ENABLED_PROPERTY: "false"}
-    lake.create_table(name, dict(FLIGHTS.columns), properties=properties)
+    chosen = {properties.SNAPSHOT_FILES.name: str(SNAPSHOT_FILES), properties.COMPACTION_ENABLED.name: "false"}
+    lake.create_table(name, dict(FLIGHTS.columns), properties=chosen)
     january = lake.scan(flights, filter="month = 1").read_all()
     days = sorted(set(january["day"].to_pylist()))
     compactor = Compactor(lake, CompactorConfig(interval_seconds=0.5, spark=lambda: spark))
@@ -57,7 +57,7 @@ def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) ->
         assert isinstance(schemas, SchemaManager)
         fields = [field["name"] for field in schemas.get_schema(name).schema["fields"]]
         step("The components at work", 2, 4)
-        lake.set_properties(name, {ENABLED_PROPERTY: None})
+        lake.set_properties(name, {properties.COMPACTION_ENABLED.name: None})
         lake.append(name, january.filter(pc.equal(january["day"], days[-1])))  # the compactor looks where files come
         arrived += 1
         _wait(lambda: lake.table(name).file_count < arrived // 10, "compactor", "merge the small files")

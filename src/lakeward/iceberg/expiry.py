@@ -12,11 +12,9 @@ import msgspec
 
 from lakeward.errors import InvalidInput
 from lakeward.iceberg import metadata, refs
+from lakeward.model.properties import MAX_REF_AGE, MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
 from lakeward.model.tables import Document, SnapshotRef
 
-MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
-MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
-MAX_REF_AGE = "history.expire.max-ref-age-ms"
 DEFAULT_MAX_SNAPSHOT_AGE_MS = 432_000_000  # Iceberg's: 5 days
 DEFAULT_MIN_SNAPSHOTS = 1
 
@@ -30,21 +28,6 @@ class Expired(msgspec.Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         return not (self.snapshots or self.refs)
-
-
-def number(properties: Mapping[str, str], name: str) -> int | None:
-    """A property's whole number; none if it is not set.
-
-    Raises:
-        InvalidInput: it is no number of 0 or more (1 or more for a count).
-    """
-    text = properties.get(name)
-    if text is None:
-        return None
-    least = 1 if name == MIN_SNAPSHOTS else 0
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
-        raise InvalidInput(f"property {name}={text!r} is no whole number of {least} or more")
-    return int(text)
 
 
 def find_expired(
@@ -61,12 +44,12 @@ def find_expired(
         InvalidInput: a property is no number.
     """
     properties, by_id = document["properties"], refs.snapshots_by_id(document)
-    age = number(properties, MAX_SNAPSHOT_AGE)
+    age = MAX_SNAPSHOT_AGE.of(properties)
     before = (
         older_than_ms if older_than_ms is not None else now_ms - (DEFAULT_MAX_SNAPSHOT_AGE_MS if age is None else age)
     )
-    least = keep if keep is not None else number(properties, MIN_SNAPSHOTS) or DEFAULT_MIN_SNAPSHOTS
-    ref_age = number(properties, MAX_REF_AGE)
+    least = keep if keep is not None else MIN_SNAPSHOTS.of(properties) or DEFAULT_MIN_SNAPSHOTS
+    ref_age = MAX_REF_AGE.of(properties)
     named = refs.refs_of(document)
     gone = [ref.name for ref in named if _is_old(ref, by_id, now_ms, ref_age)]
     staying = [ref for ref in named if ref.name not in gone]
@@ -115,7 +98,7 @@ def protected(document: Document, now_ms: int) -> set[int]:
     """
     properties, by_id = document.get("properties") or {}, refs.snapshots_by_id(document)
     try:
-        age, least = number(properties, MAX_SNAPSHOT_AGE), number(properties, MIN_SNAPSHOTS)
+        age, least = MAX_SNAPSHOT_AGE.of(properties), MIN_SNAPSHOTS.of(properties)
     except InvalidInput:
         age = least = None
     result: set[int] = set()

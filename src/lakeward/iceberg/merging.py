@@ -15,15 +15,11 @@ from uuid import uuid4
 
 import msgspec
 
-from lakeward.errors import InvalidSetting
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata, values
 from lakeward.iceberg.commit import Built, Read, Write
 from lakeward.iceberg.manifests import EXISTING, Layout, Manifest, Record, Written
+from lakeward.model.properties import MANIFEST_COUNT, MANIFEST_MERGE, MANIFEST_SIZE
 from lakeward.model.tables import Document
-
-TARGET_PROPERTY = "commit.manifest.target-size-bytes"
-COUNT_PROPERTY = "commit.manifest.min-count-to-merge"
-ENABLED_PROPERTY = "commit.manifest-merge.enabled"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -32,9 +28,9 @@ class Rule(msgspec.Struct, frozen=True):
     Iceberg's own default for `count` is 100, since its writers merge while they commit. Here nobody waits for a merge.
     """
 
-    is_enabled: bool = True
-    target: int = 8 << 20
-    count: int = 20
+    is_enabled: bool = MANIFEST_MERGE.default
+    target: int = MANIFEST_SIZE.default
+    count: int = MANIFEST_COUNT.default
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -46,23 +42,8 @@ class Merged(msgspec.Struct, frozen=True):
 
 
 def rule_of(properties: Mapping[str, str]) -> Rule:
-    """What a table's properties say, under Iceberg's names. Raises InvalidSetting: a value is none of its kind."""
-    rule = Rule()
-    enabled = properties.get(ENABLED_PROPERTY, "true").lower()
-    if enabled not in ("true", "false"):
-        raise InvalidSetting(f"table property {ENABLED_PROPERTY!r} is {enabled!r}; it is true or false")
-    return Rule(
-        enabled == "true",
-        _number(properties, TARGET_PROPERTY, rule.target, 1),
-        _number(properties, COUNT_PROPERTY, rule.count, 2),
-    )
-
-
-def _number(properties: Mapping[str, str], name: str, default: int, least: int) -> int:
-    text = properties.get(name, str(default))
-    if not text.isascii() or not text.isdecimal() or not least <= int(text) < 2**63:
-        raise InvalidSetting(f"table property {name!r} is {text!r}; it is a whole number, {least} or more")
-    return int(text)
+    """What a table's properties say, under Iceberg's names. Raises InvalidInput: a value is none of its kind."""
+    return Rule(MANIFEST_MERGE.of(properties), MANIFEST_SIZE.of(properties), MANIFEST_COUNT.of(properties))
 
 
 # Which -----------------------------------------------------------------------------------------------------------------

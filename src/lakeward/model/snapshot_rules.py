@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import msgspec
 
-from lakeward.errors import InvalidInput
-
-MODE = "lakeward.snapshot.mode"  # auto: as the rules say; on-query: only for a query, or by hand
-EVERY_SECONDS = "lakeward.snapshot.every-seconds"
-EVERY_FILES = "lakeward.snapshot.every-files"
-EVERY_BYTES = "lakeward.snapshot.every-bytes"
-EVERY_ROWS = "lakeward.snapshot.every-rows"
-PREFIX = "lakeward.snapshot."
-
-_FIELDS = {EVERY_SECONDS: "seconds", EVERY_FILES: "files", EVERY_BYTES: "bytes", EVERY_ROWS: "rows"}
+from lakeward.model.properties import SNAPSHOT_BYTES, SNAPSHOT_FILES, SNAPSHOT_MODE, SNAPSHOT_ROWS, SNAPSHOT_SECONDS
 
 
 class SnapshotRules(msgspec.Struct, frozen=True):
@@ -42,27 +32,15 @@ def rules_of(properties: Mapping[str, str | None], default: SnapshotRules | None
     """A table's rules; `default` where it has none of its own.
 
     Raises:
-        InvalidInput: a property has a value that it cannot have, or a name that none has.
+        InvalidInput: a property has a value that it cannot have.
     """
-    given = {name: value for name, value in properties.items() if name.startswith(PREFIX) and value is not None}
-    if unknown := given.keys() - {MODE, *_FIELDS}:
-        raise InvalidInput(
-            f"{sorted(unknown)[0]!r} is no property of snapshots; there are {', '.join((MODE, *_FIELDS))}"
-        )
-    mode = given.pop(MODE, "auto")
-    if mode not in ("auto", "on-query"):
-        raise InvalidInput(f"property {MODE}={mode!r} is neither 'auto' nor 'on-query'")
-    rules = msgspec.convert({_FIELDS[name]: _number(name, value) for name, value in given.items()}, SnapshotRules)
+    mode = SNAPSHOT_MODE.of(properties)
+    rules = SnapshotRules(
+        seconds=SNAPSHOT_SECONDS.of(properties),
+        files=SNAPSHOT_FILES.of(properties),
+        bytes=SNAPSHOT_BYTES.of(properties),
+        rows=SNAPSHOT_ROWS.of(properties),
+    )
     if mode == "on-query":
         return SnapshotRules()
     return rules or default or rules
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        value = float(text) if name == EVERY_SECONDS else int(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise InvalidInput(f"property {name}={text!r} is no number greater than 0")
-    return value

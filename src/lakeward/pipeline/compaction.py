@@ -17,11 +17,12 @@ from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
 from lakeward.model.files import DataFile, Intent
 from lakeward.model.operations import SyncMode
+from lakeward.model.properties import TARGET_FILE_SIZE
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline import scan
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.compaction_plan import Job, Plan, plan
-from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
+from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, compaction, intents, leases, tables
 from lakeward.registry.compaction import Conflict, PartitionId
 from lakeward.registry.leases import Lease
@@ -190,7 +191,7 @@ def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, l
 
 
 def _target(registry: Registry, planned: Plan, current: TableMetadata, intent: Intent) -> WriteTarget:
-    properties = {**current.properties, FILE_SIZE_PROPERTY: str(planned.rules.target)}
+    properties = {**current.properties, TARGET_FILE_SIZE.name: str(planned.rules.target)}
     metadata = msgspec.structs.replace(current, properties=properties)
     engine = registry.engine(planned.table.location, current.engine_config)
     return WriteTarget(planned.table, metadata, intent, engine)

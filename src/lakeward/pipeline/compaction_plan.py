@@ -8,22 +8,22 @@ arrive beside it, and a file that is nearly large enough is not written again fo
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
 import msgspec
 
-from lakeward.errors import InvalidSetting
 from lakeward.model.files import RegisteredFile
+from lakeward.model.properties import (
+    COMPACTION_ENABLED,
+    COMPACTION_FILES,
+    COMPACTION_SIZE,
+    COMPACTION_SPECS,
+    TARGET_FILE_SIZE,
+)
 from lakeward.model.tables import Table, TableMetadata
-from lakeward.pipeline.target import DEFAULT_FILE_SIZE, FILE_SIZE_PROPERTY, number_property
 from lakeward.registry import Registry, compaction, tables
 from lakeward.registry.compaction import Candidates, PartitionId, State
-
-TARGET_PROPERTY = "lakeward.compaction.target-bytes"  # without it the size that writers aim at
-MIN_FILES_PROPERTY = "lakeward.compaction.min-files"
-ENABLED_PROPERTY = "lakeward.compaction.enabled"  # true | false
-REWRITE_SPECS_PROPERTY = "lakeward.compaction.rewrite-specs"  # true | false
 
 SMALL = 0.75  # of the target
 LEAST_WEIGHT = 1 << 20  # bytes: to open a file costs about as much as to read so many
@@ -35,10 +35,10 @@ MAX_JOB_GROUPS = 64  # a task has one file open for each partition
 class Rules(msgspec.Struct, frozen=True):
     """What a table's properties say."""
 
-    target: int = DEFAULT_FILE_SIZE  # bytes
-    min_files: int = 5
-    is_enabled: bool = True
-    rewrites_specs: bool = False
+    target: int = TARGET_FILE_SIZE.default  # bytes
+    min_files: int = COMPACTION_FILES.default
+    is_enabled: bool = COMPACTION_ENABLED.default
+    rewrites_specs: bool = COMPACTION_SPECS.default
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -103,28 +103,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def rules_of(metadata: TableMetadata) -> Rules:
-    """Raises InvalidSetting: a property is not what it should be."""
+    """Raises InvalidInput: a property is not what it should be."""
     given = metadata.properties
-    target = number_property(given, TARGET_PROPERTY)
-    if target is None:
-        target = number_property(given, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
-    least = number_property(given, MIN_FILES_PROPERTY)
-    for name, value, low in ((TARGET_PROPERTY, target, 1), (MIN_FILES_PROPERTY, 5 if least is None else least, 2)):
-        if value < low:
-            raise InvalidSetting(f"table property {name!r} is {value}; it is at least {low}")
+    target = COMPACTION_SIZE.of(given)
     return Rules(
-        target,
-        5 if least is None else least,
-        _is_true(given, ENABLED_PROPERTY, default="true"),
-        _is_true(given, REWRITE_SPECS_PROPERTY, default="false"),
+        TARGET_FILE_SIZE.of(given) if target is None else target,
+        COMPACTION_FILES.of(given),
+        COMPACTION_ENABLED.of(given),
+        COMPACTION_SPECS.of(given),
     )
-
-
-def _is_true(given: Mapping[str, str], name: str, *, default: str) -> bool:
-    value = given.get(name, default).lower()
-    if value not in ("true", "false"):
-        raise InvalidSetting(f"table property {name!r} is {value!r}; it is true or false")
-    return value == "true"
 
 
 def plan(registry: Registry, table: Table, partitions: Collection[PartitionId] | None = None) -> Plan:
@@ -163,7 +150,7 @@ def groups_of(found: Candidates, rules: Rules, spec_id: int) -> Iterator[Group |
         elif found.has_deletes:
             yield _left(found, state, files, "the partition has files of deletes")
         elif found.spec_id != spec_id and not rules.rewrites_specs:
-            why = f"of the earlier partition spec {found.spec_id}; {REWRITE_SPECS_PROPERTY}=true has them rewritten"
+            why = f"of the earlier partition spec {found.spec_id}; {COMPACTION_SPECS.name}=true has them rewritten"
             yield _left(found, state, files, why)
         else:
             yield from _merges(found, state, files, rules)

@@ -10,25 +10,24 @@ import numpy as np
 import pyarrow as pa
 
 from lakeward.model.files import DataFile, FileStatistics, Intent, PartitionValues
+from lakeward.model.properties import SEGMENT_BYTES, SEGMENT_COMPRESSION, TARGET_FILE_SIZE
 from lakeward.model.tables import TableMetadata
 from lakeward.model.topics import Topic
 from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.file_writer import write_files
 from lakeward.pipeline.log_records import KEY, TIMESTAMP_ID, record_batches, record_schema
 from lakeward.pipeline.partitioner import partitions_of
-from lakeward.pipeline.target import FILE_SIZE_PROPERTY, WriteTarget
+from lakeward.pipeline.target import WriteTarget
 from lakeward.registry.log import SegmentFile
 from lakeward.storage.engine import StorageEngine
 
-SEGMENT_BYTES = "segment.bytes"  # a topic's config, named as Kafka names it
-COMPRESSION = "compression.type"
 PARTITION_ID = 0  # the field id under which a file's partition is kept while it is written
 
 
 def log_target(topic: Topic, intent: Intent, engine: StorageEngine, file_size: int | None = None) -> WriteTarget:
     """Where an append's files go; `file_size` in place of the topic's segment.bytes."""
     config = topic.config
-    size = config.get(SEGMENT_BYTES) if file_size is None else str(file_size)
+    size = SEGMENT_BYTES.of(config) if file_size is None else file_size
     metadata = TableMetadata(
         table_id=0,
         metadata_version=1,
@@ -38,11 +37,11 @@ def log_target(topic: Topic, intent: Intent, engine: StorageEngine, file_size: i
         partition_by={"spec-id": 0, "fields": []},
         sort_order_id=0,
         sort_by={"order-id": 0, "fields": []},
-        properties={} if size is None else {FILE_SIZE_PROPERTY: size},
+        properties={TARGET_FILE_SIZE.name: str(size)},
         storage_engine=engine.name,
         engine_config={},
         format="parquet",
-        compression=config.get(COMPRESSION, "zstd"),
+        compression=SEGMENT_COMPRESSION.of(config),
         change="topic",
         created_at=topic.created_at,
     )

@@ -28,6 +28,7 @@ from lakeward.errors import (
 )
 from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
+from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
 from lakeward.pipeline.spark_broken import good_rows
 from lakeward.pipeline.spark_columns import matched_columns
@@ -202,11 +203,9 @@ def _properties(target: WriteTarget, schema: Document, spec: Document) -> dict[s
     given = target.metadata.properties
     properties = {
         "write.data.path": target.intent.prefix.rstrip("/"),
-        "write.distribution-mode": given.get("write.distribution-mode", "none"),
+        DISTRIBUTION_MODE.name: DISTRIBUTION_MODE.of(given),
         # Iceberg would count and bound the first hundred columns alone.
-        "write.metadata.metrics.max-inferred-column-defaults": given.get(
-            "write.metadata.metrics.max-inferred-column-defaults", "100000"
-        ),
+        METRICS_COLUMNS.name: str(METRICS_COLUMNS.of(given)),
     }
     hashed = bool(spec["fields"]) and (target.engine.name != "local" or not _has_harmless_folders(schema, spec))
     properties["write.object-storage.enabled"] = "true" if hashed else "false"
@@ -262,8 +261,8 @@ def _write_staged(
         writer = writer.option("write-format", "parquet").option("compression-codec", codec)
         writer = writer.option("target-file-size-bytes", str(target.file_size))
         # Without fanout each task would sort its rows by partition first.
-        fanout = target.metadata.properties.get("write.spark.fanout.enabled", "true")
-        writer = writer.option("fanout-enabled", fanout).options(**options)
+        fanout = FANOUT.of(target.metadata.properties)
+        writer = writer.option("fanout-enabled", str(fanout).lower()).options(**options)
         with _mapped_errors(str(target.of_table.identifier)):
             try:
                 writer.append()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pyarrow as pa
 from lakeward.errors import InvalidSetting
 from lakeward.iceberg import schemas
 from lakeward.model.files import Intent
+from lakeward.model.properties import COMPRESSION_LEVEL, TARGET_FILE_SIZE
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.model.topics import Topic
 from lakeward.pipeline.broken_rows import BrokenRows
@@ -25,10 +25,6 @@ from lakeward.storage.engine import StorageEngine
 PARQUET_CODECS: dict[str, str] = {
     "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none",
 }  # fmt: skip
-
-DEFAULT_FILE_SIZE = 128 << 20  # bytes
-FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
-LEVEL_PROPERTY = "write.parquet.compression-level"
 
 
 @dataclass(frozen=True)
@@ -82,12 +78,12 @@ class WriteTarget:
 
     @property
     def compression_level(self) -> int | None:
-        return number_property(self.metadata.properties, LEVEL_PROPERTY)
+        return COMPRESSION_LEVEL.of(self.metadata.properties)
 
     @property
     def file_size(self) -> int:
         """Bytes at which a file is closed and the next one begun; a file may pass it by one row group."""
-        return number_property(self.metadata.properties, FILE_SIZE_PROPERTY) or DEFAULT_FILE_SIZE
+        return TARGET_FILE_SIZE.of(self.metadata.properties)
 
     def next_location(self, extension: str) -> str:
         """The location of the write's next file."""
@@ -116,12 +112,3 @@ def parquet_codec(compression: str) -> str:
         raise InvalidSetting(
             f"compression {compression!r} is not known; use one of zstd, snappy, gzip, lz4, none"
         ) from None
-
-
-def number_property(properties: dict[str, str], name: str) -> int | None:
-    if name not in properties:
-        return None
-    text = properties[name]
-    if not re.fullmatch(r"-?[0-9]{1,18}", text):
-        raise InvalidSetting(f"table property {name!r} is {text!r}; it is a whole number")
-    return int(text)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from lakeward.errors import InvalidSchema
 from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
+from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
@@ -165,6 +166,7 @@ def set_properties(registry: Registry, name: TableName, properties: Mapping[str,
     def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
         merged = {**versions[-1].properties, **properties}
         kept = {key: str(value) for key, value in merged.items() if value is not None}
+        check_level(kept, versions[-1].compression)
         return Edited(msgspec.structs.replace(versions[-1], properties=kept))
 
     return alter(registry, name, "set_properties", edit)

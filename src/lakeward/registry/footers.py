@@ -14,16 +14,15 @@ from lakeward.batching import batched
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
 from lakeward.model.files import PartitionMetadata, RegisteredFile
 from lakeward.model.names import TableName, parse_table
+from lakeward.model.properties import FOOTERS
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry.handle import Registry
-from lakeward.registry.registration import FOOTERS_PROPERTY
 from lakeward.registry.tables import find
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
 from lakeward.store import dialect, files, footers
 
 DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
-ON_FIRST_USE = "on-first-use"  # a value of the table's property `lakeward.footers`
 LOAD_BATCH = 1_000
 REBUILD_BATCH = 200
 
@@ -111,7 +110,7 @@ def loader(registry: Registry, planned: Plan) -> Callable[[list[str]], dict[str,
 
     Where the table stores footers on first use, those that are missing are read from the objects, and stored.
     """
-    stores_on_use = planned.versions[-1].properties.get(FOOTERS_PROPERTY) == ON_FIRST_USE
+    stores_on_use = FOOTERS.of(planned.versions[-1].properties) == "on-first-use"
 
     def load(paths: list[str]) -> dict[str, pq.FileMetaData | None]:
         rows = {path: planned.footers.get(path) for path in paths}

@@ -1,17 +1,12 @@
-"""Properties of tables that mean something here: refused where they cannot be meant."""
+"""Properties of tables, as they are set: refused where they cannot be meant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from lakeward.iceberg import expiry
-from lakeward.iceberg.merging import rule_of
-from lakeward.model import invalid_rows
-from lakeward.model.snapshot_rules import rules_of
+from lakeward.model import properties as declared
 from lakeward.registry import secrets
-
-_EXPIRY = (expiry.MAX_SNAPSHOT_AGE, expiry.MIN_SNAPSHOTS, expiry.MAX_REF_AGE)
 
 
 def check_properties(properties: Mapping[str, Any]) -> None:
@@ -21,9 +16,6 @@ def check_properties(properties: Mapping[str, Any]) -> None:
         InvalidInput: naming the property.
     """
     secrets.check_properties(properties)
-    rules_of(properties)
-    invalid_rows.rule_of(properties)
-    rule_of({name: value for name, value in properties.items() if value is not None})
-    for name in _EXPIRY:
-        if properties.get(name) is not None:
-            expiry.number(properties, name)
+    for name, value in properties.items():
+        if value is not None:
+            declared.check(name, value)

@@ -18,6 +18,7 @@ from lakeward.errors import (
 )
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
 from lakeward.model.operations import SyncRunStatistics
+from lakeward.model.properties import FOOTERS
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry import counters, dead_letters, leases
 from lakeward.registry.counted import Counting
@@ -27,8 +28,6 @@ from lakeward.registry.settling import settled
 from lakeward.store import batches, dialect, footers, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
-
-FOOTERS_PROPERTY = "lakeward.footers"  # always | on-first-use | never
 
 # Takes rows out of the table in the commit of others, before those come, at the registry's time; how many.
 Removing = Callable[[sa.Connection, datetime], int]
@@ -277,7 +276,7 @@ def insert_footers(
     now: datetime,
 ) -> None:
     """Insert the footers of Parquet files, by the table's policy; one that is too large leaves a row that says so."""
-    if metadata.properties.get(FOOTERS_PROPERTY, "always") != "always":
+    if FOOTERS.of(metadata.properties) != "always":
         return
     limit = registry.settings.footer_limit
     rows = [

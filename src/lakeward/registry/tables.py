@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyExists, TableNotFound
 from lakeward.model.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
+from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
@@ -182,6 +183,7 @@ def create(
     check_no_secrets("engine_config", engine_config or {})
     registry.engine(registry.warehouse.location, engine_config)  # refuses a setting that the engine does not know
     check_properties(properties or {})
+    check_level(properties or {}, compression)
     table_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
+from lakeward.model.properties import check_topic
 from lakeward.model.tables import Document
 from lakeward.model.topics import Partition, Topic, TopicConfig, TopicRef
 from lakeward.registry.handle import Registry
@@ -46,6 +47,7 @@ def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")
     check_no_secrets("config", config)
+    check_topic(config)
 
 
 def create(registry: Registry, config: TopicConfig, value_schema: Document | None = None) -> Topic:

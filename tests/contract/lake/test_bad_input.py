@@ -33,6 +33,7 @@ from lakeward.errors import (
     TableNotFound,
     WarehouseNotWritable,
 )
+from lakeward.model.topics import TopicConfig
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import changes, last_sequence, rows_of
 
@@ -274,6 +275,42 @@ def test_a_pipe_and_json_without_a_bottom_are_refused(lake: Lake, tmp_path: Path
     for name in ("pipe.jsonl", "deep.jsonl"):
         with nothing_happens(lake), pytest.raises(FileRefused):
             lake.append(NAME, tmp_path / name)
+
+
+def test_a_property_whose_value_would_make_later_appends_fail_is_refused_when_it_is_set(lake: Lake) -> None:
+    make_table(lake, NAME)
+    refused = {
+        "write.target-file-size-bytes": "large",
+        "write.parquet.compression-level": "23",
+        "write.parquet.compression-codec": "nonsense",
+        "history.expire.min-snapshots-to-keep": str(2**40),
+        "history.expire.max-snapshot-age-ms": "99999999999999999999",
+        "lakeward.footers": "maybe",
+        "lakeward.unheard-of": "1",
+        "format-version": "1",
+    }
+    for name, value in refused.items():
+        with nothing_happens(lake), pytest.raises(InvalidInput, match=name):
+            lake.set_properties(NAME, {name: value})
+        with pytest.raises(InvalidInput, match=name):
+            make_table(lake, "sales.other", properties={name: value})
+    lake.set_properties(NAME, {"write.parquet.compression-level": "19"})
+    assert lake.append(NAME, ROWS).rows == len(ROWS)
+    with pytest.raises(InvalidInput, match="snappy: it has no levels"):
+        make_table(lake, "sales.other", properties={"write.parquet.compression-level": "1"}, compression="snappy")
+
+
+def test_a_topics_config_that_would_make_later_appends_fail_is_refused_when_it_is_set(lake: Lake) -> None:
+    store = lakeward.MetadataStore(lake)
+    wrong = {"segment.bytes": "1 GB", "compression.type": "producer", "retention.strict": "yes"}
+    for name, value in wrong.items():
+        with pytest.raises(InvalidInput, match=f"{name}='{value}'"):
+            store.create_topic(TopicConfig("t", config={name: value}))
+    store.create_topic(TopicConfig("t", config={"segment.bytes": "1000", "owner": "ann"}))
+    for name, value in wrong.items():
+        with pytest.raises(InvalidInput, match=name):
+            store.update_topic_config("t", {name: value})
+    assert store.update_topic_config("t", {"segment.bytes": "2000"}).config == {"segment.bytes": "2000", "owner": "ann"}
 
 
 @pytest.mark.parametrize("properties", [{"a": 5}, {"a": "\ud800"}, {"a": "x\0"}, {"\0": "a"}, {"s3.secret": "x"}])

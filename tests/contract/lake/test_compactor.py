@@ -16,10 +16,10 @@ from pyiceberg.table import StaticTable
 from lakeward import Lake
 from lakeward.components.compactor import HOUR, Budget, Compactor, CompactorConfig
 from lakeward.errors import InvalidSetting, StorageError
-from lakeward.model import events
+from lakeward.model import events, properties
 from lakeward.model.tables import Table
 from lakeward.pipeline import compaction, compaction_plan, scan
-from lakeward.registry import Registry, leases
+from lakeward.registry import Registry, evolution, leases
 from lakeward.registry import compaction as swaps
 from lakeward.retry import RetryConfig
 from tests.support.compacting import rewritten, swapped
@@ -159,26 +159,30 @@ def test_an_event_that_comes_twice_or_says_that_rows_are_gone_does_no_harm(lake:
 def test_a_table_whose_properties_change_is_looked_at_without_an_event_of_its_files(lake: Lake) -> None:
     landed(lake)
     landed(lake, "sales.other")
-    lake.set_properties(NAME, {compaction_plan.ENABLED_PROPERTY: "false"})
+    lake.set_properties(NAME, {properties.COMPACTION_ENABLED.name: "false"})
     working = compactor(lake)
     working.on_refresh()
     assert working.run_once().files_before == 9  # the other's
     assert working.metrics().waiting == 0
     assert working.run_once().jobs == 0
-    lake.set_properties(NAME, {compaction_plan.ENABLED_PROPERTY: "true"})
+    lake.set_properties(NAME, {properties.COMPACTION_ENABLED.name: "true"})
     assert working.run_once().files_before == 9
     assert working.run_once().jobs == 0
 
 
-def test_a_table_that_failed_for_a_property_is_tried_again_once_that_is_mended(lake: Lake) -> None:
+def test_a_table_that_failed_for_a_property_is_tried_again_once_that_is_mended(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     landed(lake)
-    lake.set_properties(NAME, {compaction_plan.MIN_FILES_PROPERTY: "1"})
+    with monkeypatch.context() as unchecked:  # as SQL typed by hand may set it
+        unchecked.setattr(evolution, "check_properties", lambda _: None)
+        lake.set_properties(NAME, {properties.COMPACTION_FILES.name: "1"})
     working = compactor(lake)
     working.on_refresh()
     assert working.run_once().jobs == 0
-    assert "at least 2" in str(working.metrics().last_error)
+    assert "2 or more" in str(working.metrics().last_error)
     assert working.run_once().jobs == 0
-    lake.set_properties(NAME, {compaction_plan.MIN_FILES_PROPERTY: "2"})
+    lake.set_properties(NAME, {properties.COMPACTION_FILES.name: "2"})
     assert working.run_once().jobs == 1
 
 
@@ -239,7 +243,7 @@ def test_a_table_that_another_process_compacts_is_left_to_it_and_looked_at_again
 def test_a_dropped_table_and_one_that_is_switched_off_are_passed_over(lake: Lake) -> None:
     landed(lake, "sales.gone")
     landed(lake, "sales.off")
-    lake.set_properties("sales.off", {compaction_plan.ENABLED_PROPERTY: "false"})
+    lake.set_properties("sales.off", {properties.COMPACTION_ENABLED.name: "false"})
     working = compactor(lake)
     working.on_refresh()
     lake.drop_table("sales.gone")
@@ -295,7 +299,7 @@ def test_it_works_in_a_thread_of_its_own_and_stops(lake: Lake) -> None:
 
 def test_one_damaged_file_keeps_only_its_own_job_from_being_done(lake: Lake) -> None:
     landed(lake, times=1)
-    lake.set_properties(NAME, {compaction_plan.TARGET_PROPERTY: "1"})  # a job for each file
+    lake.set_properties(NAME, {properties.COMPACTION_SIZE.name: "1"})  # a job for each file
     damaged = lake.files(NAME)[0].file_path
     lake.registry.engine(damaged).delete([damaged])
     with pytest.raises(StorageError):

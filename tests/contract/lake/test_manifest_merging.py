@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.components import flushing, manifest_merging
-from lakeward.errors import InvalidSetting, LeaseHeld
+from lakeward.errors import InvalidInput, LeaseHeld
 from lakeward.iceberg import commit, metadata
 from lakeward.model.tables import Table
 from lakeward.registry import intents, leases, snapshots
@@ -104,9 +104,9 @@ def test_the_tables_properties_say_whether_and_when(lake: Lake) -> None:
     lake.set_properties(NAME, {**FEW, "commit.manifest-merge.enabled": "false"})
     lake.flush(NAME)
     assert manifest_merging.merge_manifests(lake.registry, table.table_id).snapshot_id is None
-    with pytest.raises(InvalidSetting, match="'three'"):
+    with pytest.raises(InvalidInput, match="'three'"):
         lake.set_properties(NAME, {"commit.manifest.min-count-to-merge": "three"})
-    with pytest.raises(InvalidSetting, match="'0'"):
+    with pytest.raises(InvalidInput, match="'0'"):
         make_table(lake, "sales.other", properties={"commit.manifest.target-size-bytes": "0"})
     lake.set_properties(NAME, {"commit.manifest-merge.enabled": None})
     lake.flush(NAME)

@@ -7,6 +7,7 @@ import pytest
 
 from lakeward.errors import DatabaseError, FileRefused, IntentLost, TableNotFound
 from lakeward.model.files import FileStatistics
+from lakeward.model.properties import FOOTERS
 from lakeward.registry import Registry, evolution, intents, registration, snapshots, tables
 from lakeward.store import dialect
 from lakeward.store import intents as intent_store
@@ -127,11 +128,11 @@ def test_a_footer_larger_than_the_limit_is_not_stored_and_its_row_says_so(regist
 
 
 def test_footers_are_left_out_where_the_table_says_so(registry: Registry) -> None:
-    table = make_table(registry, properties={registration.FOOTERS_PROPERTY: "never"})
+    table = make_table(registry, properties={FOOTERS.name: "never"})
     register(registry, table, [1])
     register(registry, table, [1], file_type="json", footer=None)
     assert rows_of(registry, "partition_metadata") == []
-    evolution.set_properties(registry, NAME, {registration.FOOTERS_PROPERTY: "always"})
+    evolution.set_properties(registry, NAME, {FOOTERS.name: "always"})
     register(registry, table, [1])
     assert len(rows_of(registry, "partition_metadata")) == 1
 

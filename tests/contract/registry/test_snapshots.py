@@ -12,6 +12,7 @@ import pytest
 from lakeward import Lake
 from lakeward.components import flushing
 from lakeward.model.files import Intent
+from lakeward.model.properties import PARQUET_COMPRESSION
 from lakeward.model.tables import Table
 from lakeward.registry import intents, leases, snapshots
 from lakeward.registry.snapshots import Conflict, hold_name
@@ -163,8 +164,8 @@ def test_a_tables_compression_is_told_to_engines_unless_its_properties_name_one(
     for name, options, expected in (
         ("s.a", {"compression": "none"}, "uncompressed"),
         ("s.b", {"compression": "snappy"}, "snappy"),
-        ("s.c", {"properties": {flushing.COMPRESSION_PROPERTY: "gzip"}}, "gzip"),
+        ("s.c", {"properties": {PARQUET_COMPRESSION.name: "gzip"}}, "gzip"),
     ):
         table = make_table(lake, name, **options)
         document = msgspec.json.decode(lake.registry.engine(table.location).read(lake.flush(name).metadata_location))
-        assert document["properties"][flushing.COMPRESSION_PROPERTY] == expected
+        assert document["properties"][PARQUET_COMPRESSION.name] == expected

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeward.errors import InvalidSetting
+from lakeward.errors import InvalidInput
 from lakeward.iceberg import commit, entries, evolution, manifest_lists, manifests, merging, metadata, partitions
 from lakeward.iceberg.merging import Rule
 from lakeward.model.files import partition_key
@@ -304,7 +304,7 @@ def test_properties_have_icebergs_names_and_are_checked() -> None:
         ("commit.manifest.min-count-to-merge", "1"),
         ("commit.manifest.min-count-to-merge", "-5"),
     ):
-        with pytest.raises(InvalidSetting, match=name):
+        with pytest.raises(InvalidInput, match=name):
             merging.rule_of({name: bad})
 
 

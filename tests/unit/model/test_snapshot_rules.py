@@ -40,7 +40,6 @@ def test_on_query_switches_every_rule_off() -> None:
         ("every-rows", "-1"),
         ("every-bytes", "1 GB"),
         ("mode", "sometimes"),
-        ("every-second", "1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(name: str, value: str) -> None:

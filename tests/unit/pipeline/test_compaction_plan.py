@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeward.errors import InvalidSetting
+from lakeward.errors import InvalidInput
 from lakeward.model.files import FileStatistics, RegisteredFile
 from lakeward.model.tables import TableMetadata
 from lakeward.pipeline import compaction_plan
@@ -171,5 +171,5 @@ def test_the_rules_are_the_tables_own() -> None:
     ("key", "value"), [("target_bytes", "0"), ("target_bytes", "big"), ("min_files", "1"), ("enabled", "yes")]
 )
 def test_a_property_that_makes_no_sense_is_refused_by_name(key: str, value: str) -> None:
-    with pytest.raises(InvalidSetting, match=key.replace("_", "-")):
+    with pytest.raises(InvalidInput, match=key.replace("_", "-")):
         rules_of(metadata(**{key: value}))
