@@ -63,39 +63,54 @@ def sift(
     rows: R,
     convert: Callable[[R], T],
     broken: BrokenRows | None,
-    as_given: Callable[[R, FileRefused], BrokenRow],
+    as_given: Callable[[R, FileRefused, int], BrokenRow],
+    first: int = 1,
 ) -> Iterator[T]:
     """Convert rows, all at once if all fit. Those that do not go to `broken`, in their order.
 
     Args:
         convert: refuses rows by FileRefused. What it makes of some rows must not depend on the others.
         broken: none refuses all of them for one that does not fit.
-        as_given: a row that does not fit, alone.
+        as_given: a row that does not fit, alone, and its number.
+        first: the number of the first row.
 
     Raises:
-        FileRefused: a fault of no single row, or too many rows that do not fit.
+        FileRefused: a fault of no single row; the first row that does not fit, by its number; or too many of them.
     """
-    waiting = [rows]
+    waiting = [(rows, first)]
     while waiting:
-        some = waiting.pop()
+        some, number = waiting.pop()
         try:
             made = convert(some)
         except FileRefused as error:
-            if broken is None or error.reason not in REASONS or not len(some):
+            if error.reason not in REASONS or not len(some):
                 raise
             if len(some) == 1:
-                broken.add(as_given(some, error))
+                row = as_given(some, error, number)
+                if broken is None:
+                    raise FileRefused(row.reason, row.message) from error
+                broken.add(row)
             else:
                 middle = len(some) // 2
-                waiting += (some[middle:], some[:middle])  # the first half is looked at first
+                # The first half is looked at first.
+                waiting += ((some[middle:], number + middle), (some[:middle], number))
             continue
         yield made
 
 
-def row_of(batch: pa.RecordBatch, error: FileRefused) -> BrokenRow:
+def row_of(batch: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
     """The first row of a batch."""
-    record = {name: value_of(column[0]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-    return BrokenRow(record, error.reason, str(error))
+    return numbered(record_of(batch), error, number)
+
+
+def record_of(batch: pa.RecordBatch) -> dict[str, Any]:
+    """The first row of a batch, as Python has it."""
+    return {name: value_of(column[0]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def numbered(record: Any, error: FileRefused, number: int) -> BrokenRow:
+    """A row of what was handed over, by its number; the first is 1."""
+    return BrokenRow(record, error.reason, f"row {number:,}: {error}", {"row": number})
 
 
 def value_of(value: Any) -> Any:

@@ -1,23 +1,29 @@
 """Arrow arrays into the types of a table: columns matched by name or by field id, at every depth, values checked.
 
-A plan is made once for a pair of types and then run over each batch. A cast never loses anything in silence: a value that
-does not fit is refused. With `widening_only`, a type whose values might not fit is refused before any value is seen.
+A plan is made once for a pair of types and then run over each batch, by the rule of `accepted`: a value that is no value of
+the table's type is refused. A type none of whose values is one is refused before any value is seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakeward.errors import FileRefused
+from lakeward.iceberg import arrow
+from lakeward.pipeline import accepted
+from lakeward.pipeline.broken_rows import value_of
+from lakeward.pipeline.nested import check_map_keys, list_parts, map_parts, mask_of, required_below, view_parts
 
 Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 # What a field is found by: its name or its field id.
 Key: TypeAlias = Callable[[pa.Field], "str | int | None"]
+# Fields that the target does not have: refused, refused where they hold a value, or left out.
+Extra: TypeAlias = Literal["refuse", "judge", "drop"]
 
 
 def by_name(field: pa.Field) -> str | int | None:
@@ -37,18 +43,20 @@ def matched(source: Iterable[pa.Field], target: Iterable[pa.Field], key: Key) ->
 
 
 def cast_plan(
-    source: pa.Field, target: pa.Field, key: Key, path: str, *, widening_only: bool = False, strict_fields: bool = True
+    source: pa.Field, target: pa.Field, key: Key, path: str, extra: Extra = "refuse", *, written: bool = False
 ) -> Cast:
     """How arrays of one field become arrays of the other.
 
     Args:
-        strict_fields: refuse fields inside structs that the target does not have; else they are dropped.
+        extra: what becomes of fields inside structs that the target does not have.
+        written: texts stand for bytes in hex, as in CSV.
 
     Raises:
         FileRefused: wrong_type, unknown_column or missing_column, with the column's path. The plan itself raises
-            wrong_type for a value that does not fit and null_in_required for a null where none may be.
+            wrong_type for a value that does not fit, null_in_required for a null where none may be and, if extra fields are
+            judged by their values, unknown_column.
     """
-    inner = _plan(source.type, target.type, key, path, widening_only, strict_fields)
+    inner = _plan(source.type, target.type, key, path, extra, written)
     if target.nullable:
         return inner
     return lambda array: _required(inner(array), path)
@@ -56,9 +64,7 @@ def cast_plan(
 
 def _required(array: pa.Array, path: str) -> pa.Array:
     if array.null_count:
-        raise FileRefused(
-            "null_in_required", f"column {path!r} is required and {array.null_count} of its values are null"
-        )
+        raise FileRefused("null_in_required", f"column {path!r} is required and null")
     return array
 
 
@@ -66,29 +72,26 @@ def refused(path: str, source: pa.DataType, target: pa.DataType, way: str = "cas
     return FileRefused("wrong_type", f"column {path!r} has the type {source}, the table's is {target}; {way}")
 
 
-def _plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, widening: bool, strict: bool) -> Cast:
+def _plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, written: bool) -> Cast:
+    if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
+        inner = _plan(source.value_type, target, key, path, extra, written)
+        return lambda array: inner(_decoded(array))
     if pt.is_struct(target):
-        return _struct_plan(source, target, key, path, widening, strict)
+        return _struct_plan(source, target, key, path, extra)
     if pt.is_map(target):
-        return _map_plan(source, target, key, path, widening, strict)
+        return _map_plan(source, target, key, path, extra)
     if pt.is_list(target):
-        return _list_plan(source, target, key, path, widening, strict)
+        return _list_plan(source, target, key, path, extra)
     if source == target:
         return _same
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
-    if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
-        inner = _plan(source.value_type, target, key, path, widening, strict)
-        return lambda array: inner(_decoded(array))
-    if isinstance(target, pa.BaseExtensionType):  # uuid
-        if source != target.storage_type:
-            raise refused(path, source, target, "give uuid values or 16 bytes each")
+    if isinstance(target, pa.BaseExtensionType) and source == target.storage_type:  # uuid
         return lambda array: pa.ExtensionArray.from_storage(target, array)
     if isinstance(source, pa.BaseExtensionType):
-        inner = _plan(source.storage_type, target, key, path, widening, strict)
+        inner = _plan(source.storage_type, target, key, path, extra, written)
         return lambda array: inner(array.storage)
-    _check_primitive(source, target, path, widening)
-    return lambda array: _cast(array, target, path)
+    return _primitive_plan(source, target, path, written)
 
 
 def _same(array: pa.Array) -> pa.Array:
@@ -101,35 +104,37 @@ def _decoded(array: pa.Array) -> pa.Array:
     return pc.run_end_decode(array)
 
 
-def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
-    try:
-        return pc.cast(array, target, safe=True)
-    except pa.ArrowInvalid as error:
-        raise FileRefused("wrong_type", f"column {path!r}: a value does not fit {target}: {error}") from error
-
-
-# Which primitive types may become which -------------------------------------------------------------------------------
-def _check_primitive(source: pa.DataType, target: pa.DataType, path: str, widening: bool) -> None:
-    if pt.is_timestamp(target) and pt.is_timestamp(source):
-        _check_timestamp(source, target, path, widening)
-    elif not (_widens(source, target) or (not widening and _may_fit(source, target))):
-        raise refused(path, source, target)
-
-
-def _check_timestamp(source: pa.DataType, target: pa.DataType, path: str, widening: bool) -> None:
-    if (source.tz is None) != (target.tz is None):
+# Primitive types ----------------------------------------------------------------------------------------------------------
+def _primitive_plan(source: pa.DataType, target: pa.DataType, path: str, written: bool) -> Cast:
+    """Raises FileRefused (wrong_type): values of the one type are never values of the other."""
+    if pt.is_timestamp(target) and pt.is_timestamp(source) and (source.tz is None) != (target.tz is None):
         way = (
-            "say which zone is meant before: assume_timezone"
-            if source.tz is None
-            else "cast it to UTC without a zone before"
+            "assume_timezone says which zone is meant" if source.tz is None else "cast it to UTC without a zone before"
         )
         raise refused(path, source, target, way)
-    if widening and source.unit == "ns" and target.unit != "ns":
-        raise refused(path, source, target, f"cast it to microseconds ({target}) before; nanoseconds would be lost")
+    if _widens(source, target):
+        return lambda array: pc.cast(array, target)
+    convert = _conversion(source, target)
+    if convert is not None:
+        return lambda array: _converted(array, target, path, convert)
+    if _is_text(source) and (written or (not pt.is_binary(target) and not pt.is_fixed_size_binary(target))):
+        return lambda array: _one_by_one(array, target, path, written)
+    if _is_bytes(source) and (pt.is_fixed_size_binary(target) or isinstance(target, pa.BaseExtensionType)):
+        return lambda array: _one_by_one(array, target, path, written)
+    raise refused(path, source, target)
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_))
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    is_bytes = (pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary)
+    return any(is_kind(type_) for is_kind in is_bytes)
 
 
 def _widens(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether every value of the source type is one of the target type."""
+    """Whether every value of the source type is one of the target type, and Arrow casts it."""
     if pt.is_integer(target) and pt.is_integer(source):
         narrower_unsigned = pt.is_unsigned_integer(source) and source.bit_width < target.bit_width
         return bool(narrower_unsigned or (pt.is_signed_integer(source) and source.bit_width <= target.bit_width))
@@ -139,25 +144,81 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
         fits = pt.is_decimal(source) and source.scale <= target.scale
         return bool(fits and source.precision - source.scale <= target.precision - target.scale)
     if pt.is_string(target):
-        return bool(pt.is_large_string(source) or pt.is_string_view(source))
+        return _is_text(source)
     if pt.is_binary(target):
-        return bool(pt.is_large_binary(source) or pt.is_binary_view(source) or pt.is_fixed_size_binary(source))
+        return _is_bytes(source)
     if pt.is_date32(target):
         return bool(pt.is_date64(source))
     return bool(pt.is_time64(target) and pt.is_time(source) and source.unit != "ns")
 
 
-def _may_fit(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether values of the source type are taken as long as each of them fits."""
-    if pt.is_integer(target) or pt.is_floating(target):
-        return bool(pt.is_integer(source))
-    if pt.is_decimal(target):
-        return bool(pt.is_decimal(source))
-    return bool(pt.is_time64(target) and pt.is_time(source))
+def _conversion(source: pa.DataType, target: pa.DataType) -> Cast | None:
+    """What converts values of a type of which only some are values of the other; it raises for those that are not."""
+
+    def safe(array: pa.Array) -> pa.Array:
+        return pc.cast(array, target)
+
+    if pt.is_floating(source):
+        if pt.is_integer(target):
+            return safe
+        if pt.is_floating(target):
+            return lambda array: accepted.narrowed(array, target)
+        # By the digits that a number is written with.
+        return (lambda array: safe(pc.cast(array, pa.string()))) if pt.is_decimal(target) else None
+    if pt.is_decimal(source):
+        if pt.is_floating(target):
+            return lambda array: accepted.narrowed(array, target)
+        return safe if pt.is_integer(target) or pt.is_decimal(target) else None
+    if pt.is_integer(source):
+        if pt.is_decimal(target):
+            return lambda array: safe(pc.cast(array, pa.decimal128(38, 0)))
+        return safe if pt.is_integer(target) or pt.is_floating(target) else None
+    of_time = (pt.is_timestamp(source) and pt.is_timestamp(target)) or (pt.is_time(source) and pt.is_time64(target))
+    return safe if of_time else None
+
+
+def _converted(array: pa.Array, target: pa.DataType, path: str, convert: Cast) -> pa.Array:
+    try:
+        return convert(array)
+    except (pa.ArrowException, FileRefused):
+        start, length = 0, len(array)
+        while length > 1:  # halved until the first value that is refused stands alone
+            half = length // 2
+            start, length = (
+                (start, half) if _is_refused(array.slice(start, half), convert) else (start + half, length - half)
+            )
+        way = (
+            "nanoseconds would be lost, or it is out of range"
+            if pt.is_temporal(target)
+            else "it is out of range, or finer"
+        )
+        raise FileRefused(
+            "wrong_type", f"column {path!r}: {accepted.shown(value_of(array[start]))} is no {_name(target)}; {way}"
+        ) from None
+
+
+def _is_refused(array: pa.Array, convert: Cast) -> bool:
+    try:
+        convert(array)
+    except (pa.ArrowException, FileRefused):
+        return True
+    return False
+
+
+def _one_by_one(array: pa.Array, target: pa.DataType, path: str, written: bool) -> pa.Array:
+    """By the rule for single values, unless they are texts that Arrow reads as the rule does."""
+    type_ = _name(target)
+    made = accepted.from_texts(array, type_, target) if _is_text(array.type) else None
+    return accepted.decode(array.to_pylist(), type_, path, written=written) if made is None else made
+
+
+def _name(target: pa.DataType) -> str:
+    """What Iceberg calls a primitive type."""
+    return "uuid" if isinstance(target, pa.BaseExtensionType) else str(arrow.from_arrow(target, "", 3))
 
 
 # Nested -------------------------------------------------------------------------------------------------------------------
-def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, widening: bool, strict: bool) -> Cast:
+def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if not pt.is_struct(source):
@@ -165,10 +226,9 @@ def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, 
     have = [source.field(i) for i in range(source.num_fields)]
     fields = [target.field(i) for i in range(target.num_fields)]
     positions = matched(have, fields, key)
-    if strict and (unknown := sorted(set(range(len(have))) - set(positions) - {None})):
-        raise FileRefused(
-            "unknown_column", f"column {f'{path}.{have[unknown[0]].name}'!r} is not in the table; leave it out"
-        )
+    strays = sorted(set(range(len(have))) - set(positions) - {None}) if extra != "drop" else []
+    if strays and extra == "refuse":
+        raise _stray(f"{path}.{have[strays[0]].name}")
     plans: list[tuple[int | None, Cast]] = []
     for position, field in zip(positions, fields, strict=True):
         inner_path = f"{path}.{field.name}"
@@ -177,78 +237,58 @@ def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, 
                 raise FileRefused("missing_column", f"column {inner_path!r} is required and missing")
             plans.append((None, _same))
         else:
-            plans.append((position, _plan(have[position].type, field.type, key, inner_path, widening, strict)))
+            plans.append((position, _plan(have[position].type, field.type, key, inner_path, extra, False)))
 
     def run(array: pa.Array) -> pa.Array:
         mask = array.is_null()
+        check_strays([(f"{path}.{have[stray].name}", _child(array, stray)) for stray in strays])
         children = []
         for (position, plan), field in zip(plans, fields, strict=True):
-            child = pa.nulls(len(array), field.type) if position is None else plan(array.field(position))
-            children.append(child if field.nullable else _required_below(child, mask, f"{path}.{field.name}"))
+            child = pa.nulls(len(array), field.type) if position is None else plan(_child(array, position))
+            children.append(child if field.nullable else required_below(child, mask, f"{path}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
     return run
 
 
-def _required_below(child: pa.Array, parent_is_null: pa.Array, path: str) -> pa.Array:
-    """A required field of a struct: it may be null only where the struct is, and even there Parquet's writer wants a value."""
-    if not child.null_count:
-        return child
-    bad = pc.sum(pc.and_not(child.is_null(), parent_is_null)).as_py()
-    if bad:
-        raise FileRefused("null_in_required", f"column {path!r} is required and {bad} of its values are null")
-    return _without_nulls(child)
+def _child(array: pa.StructArray, position: int) -> pa.Array:
+    """A field's values; null where the struct is, whatever stands there."""
+    return pc.struct_field(array, [position]) if array.null_count else array.field(position)
 
 
-def _without_nulls(array: pa.Array) -> pa.Array:
-    """The same array with its null slots taken for values (zeros, empty texts and lists): nobody reads them."""
-    type_ = array.type
-    if isinstance(type_, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(type_, _without_nulls(array.storage))
-    if pt.is_struct(type_):
-        fields = [type_.field(i) for i in range(type_.num_fields)]
-        children = [array.field(i) for i in range(type_.num_fields)]
-        return pa.StructArray.from_arrays(
-            [c if f.nullable else _without_nulls(c) for c, f in zip(children, fields, strict=True)], fields=fields
-        )
-    if pt.is_map(type_):
-        offsets, keys, items = _map_parts(array)
-        return pa.MapArray.from_arrays(offsets, keys, items, type=type_)
-    if pt.is_list(type_):
-        offsets, values = _list_parts(array)
-        return pa.ListArray.from_arrays(offsets, values, type=type_)
-    return pa.Array.from_buffers(type_, len(array), [None, *array.buffers()[1:]], null_count=0, offset=array.offset)
+def check_strays(strays: Iterable[tuple[str, pa.Array]]) -> None:
+    """Raises FileRefused (unknown_column): a column that the table lacks, given with its path, holds a value."""
+    for path, array in strays:
+        if array.null_count < len(array):
+            raise _stray(path)
 
 
-def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, widening: bool, strict: bool) -> Cast:
+def _stray(path: str) -> FileRefused:
+    return FileRefused("unknown_column", f"column {path!r} is not in the table; leave it out")
+
+
+def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     views = pt.is_list_view(source) or pt.is_large_list_view(source) or pt.is_fixed_size_list(source)
     if not (views or pt.is_list(source) or pt.is_large_list(source)):
         raise refused(path, source, target)
-    element = cast_plan(
-        source.value_field,
-        target.value_field,
-        key,
-        f"{path}.element",
-        widening_only=widening,
-        strict_fields=strict,
-    )
+    element = cast_plan(source.value_field, target.value_field, key, f"{path}.element", extra)
 
     def run(array: pa.Array) -> pa.Array:
-        offsets, values = _view_parts(array) if views else _list_parts(array)
-        return pa.ListArray.from_arrays(offsets, element(values), type=target, mask=_mask(array))
+        offsets, values = view_parts(array) if views else list_parts(array)
+        return pa.ListArray.from_arrays(offsets, element(values), type=target, mask=mask_of(array))
 
     return run
 
 
-def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, widening: bool, strict: bool) -> Cast:
+def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if not pt.is_map(source):
         raise refused(path, source, target)
     parts = [
-        cast_plan(have, wanted, key, f"{path}.{name}", widening_only=widening, strict_fields=strict)
+        cast_plan(have, wanted, key, f"{path}.{name}", extra)
         for name, have, wanted in (
             ("key", source.key_field, target.key_field),
             ("value", source.item_field, target.item_field),
@@ -256,38 +296,8 @@ def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, wid
     ]
 
     def run(array: pa.Array) -> pa.Array:
-        offsets, keys, items = _map_parts(array)
-        return pa.MapArray.from_arrays(offsets, parts[0](keys), parts[1](items), type=target, mask=_mask(array))
+        offsets, keys, items = map_parts(array)
+        made = pa.MapArray.from_arrays(offsets, parts[0](keys), parts[1](items), type=target, mask=mask_of(array))
+        return check_map_keys(made, path)
 
     return run
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
-
-
-def _list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0 on and the values that they span, for an array that may be a slice."""
-    offsets = array.offsets
-    start, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
-    return _from_zero(offsets, start), array.values.slice(start, end - start)
-
-
-def _view_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    lengths = pc.fill_null(pc.cast(pc.list_value_length(array), pa.int32()), 0)
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)]), array.flatten()
-
-
-def _map_parts(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    offsets = array.offsets
-    start, end = (offsets[0].as_py(), offsets[-1].as_py()) if len(offsets) else (0, 0)
-    return (
-        _from_zero(offsets, start),
-        array.keys.slice(start, end - start),
-        array.items.slice(start, end - start),
-    )
-
-
-def _from_zero(offsets: pa.Array, start: int) -> pa.Array:
-    # Added up anew: the result has no offset of its own, which from_arrays demands beside a mask.
-    return pc.cast(pc.subtract(offsets, pa.scalar(start, offsets.type)), pa.int32())

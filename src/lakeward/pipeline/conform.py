@@ -7,22 +7,24 @@ nothing is cut, rounded or moved to another time zone in silence.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakeward.errors import FileRefused, InvalidInput
+from lakeward.iceberg.types import TypeDocument
 from lakeward.model.tables import Document
-from lakeward.pipeline import json_values
-from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift, value_of
-from lakeward.pipeline.casts import Cast, Key, by_name, cast_plan, matched
+from lakeward.pipeline import accepted
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
+from lakeward.pipeline.casts import Cast, Extra, Key, by_name, cast_plan, matched
+from lakeward.pipeline.nested import nested_parts
 from lakeward.pipeline.target import arrow_schema
 
 ROWS_AT_A_TIME = 10_000  # of an iterator of rows
+_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def conform(
@@ -44,8 +46,8 @@ def conform(
         FileRefused: unknown_column, missing_column, wrong_type or null_in_required, with the column in the message.
         InvalidInput: data of another kind, or columns of different lengths.
     """
-    target = arrow_schema(schema)
-    wanted = Wanted(target, frozenset(partition_sources), write_defaults(schema))
+    wanted = Wanted.of(schema, partition_sources, judges=broken is not None)
+    target = wanted.schema
     if isinstance(data, Mapping):
         return pa.RecordBatchReader.from_batches(target, list(_from_columns(data, wanted, broken)))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | pa.RecordBatch) and not _is_stream(data):
@@ -53,21 +55,45 @@ def conform(
     return pa.RecordBatchReader.from_batches(target, _from_arrow(_reader(data), wanted, broken))
 
 
-def _holds_text(type_: pa.DataType) -> bool:
-    inner = [type_.field(i).type for i in range(type_.num_fields)] if pt.is_nested(type_) else []
-    is_text = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_) or pt.is_dictionary(type_)
-    return bool(is_text) or any(_holds_text(each) for each in inner)
+def checked_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same batch. Arrow takes any bytes for a text, a number or a time of day until somebody looks.
 
-
-def _with_valid_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Arrow takes any bytes for a text until somebody looks. Raises FileRefused: wrong_type."""
+    Raises:
+        FileRefused: wrong_type, for a column that holds what its own type lacks.
+    """
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if _holds_text(field.type):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise FileRefused("wrong_type", f"column {field.name!r} is damaged: {error}") from error
+        check_array(column, field.name)
     return batch
+
+
+def check_array(array: pa.Array, path: str) -> None:
+    """Raises FileRefused (wrong_type): the array holds what its own type lacks."""
+    if _holds(array.type, _may_be_damaged):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            raise FileRefused(
+                "wrong_type",
+                f"column {path!r} is damaged: it holds bytes that are no {array.type}, such as a text that is no UTF-8; write "
+                "it anew, or as binary",
+            ) from None
+    if pt.is_time(array.type):
+        bounds = pc.min_max(array)
+        if any(each.is_valid and not 0 <= each.value < 86_400 * _A_SECOND[array.type.unit] for each in bounds.values()):
+            raise FileRefused("wrong_type", f"column {path!r} is damaged: it holds a time that no day has")
+    elif _holds(array.type, pt.is_time) and pt.is_nested(array.type):
+        for name, part in nested_parts(array):
+            check_array(part, f"{path}.{name}")
+
+
+def _may_be_damaged(type_: pa.DataType) -> bool:
+    is_text = pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_) or pt.is_dictionary(type_)
+    return bool(is_text or pt.is_decimal(type_))
+
+
+def _holds(type_: pa.DataType, is_kind: Callable[[pa.DataType], bool]) -> bool:
+    inner = [type_.field(i).type for i in range(type_.num_fields)] if pt.is_nested(type_) else []
+    return bool(is_kind(type_)) or any(_holds(each, is_kind) for each in inner)
 
 
 def _is_stream(data: Any) -> bool:
@@ -92,22 +118,38 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 def _from_arrow(reader: pa.RecordBatchReader, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     """What is wrong with the columns themselves is refused now, and not when the first batch comes."""
     plan = None if reader.schema == wanted.schema else schema_plan(reader.schema, wanted)
-    hold_text = any(_holds_text(field.type) for field in reader.schema)
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if hold_text:
-            batch = _with_valid_texts(batch)
         return _checked(batch, wanted) if plan is None else run(plan, batch, wanted)
 
-    return (made for batch in reader for made in sift(batch, convert, broken, row_of))
+    def converted() -> Iterator[pa.RecordBatch]:
+        first = 1
+        for batch in reader:
+            yield from sift(batch, convert, broken, row_of, first)
+            first += batch.num_rows
+
+    return converted()
 
 
 class Wanted(NamedTuple):
-    """The columns that a table wants: their Arrow schema, those that must be given though they are optional, and defaults."""
+    """The columns that a table wants: their Arrow schema and Iceberg's types, those that must be given though they are
+    optional, and defaults. `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that
+    have a value in it."""
 
     schema: pa.Schema
+    types: Mapping[str, TypeDocument]
     must: frozenset[str] = frozenset()
     defaults: Mapping[str, pa.Scalar] = {}
+    judges: bool = False
+
+    @classmethod
+    def of(cls, schema: Document, must: Iterable[str] = (), *, judges: bool = False) -> Wanted:
+        types = {field["name"]: field["type"] for field in schema["fields"]}
+        return cls(arrow_schema(schema), types, frozenset(must), write_defaults(schema), judges)
+
+    @property
+    def extra(self) -> Extra:
+        return "judge" if self.judges else "refuse"
 
     def check_missing(self, field: pa.Field) -> None:
         """Raises: FileRefused (missing_column): the column may not be left out."""
@@ -126,7 +168,7 @@ class Wanted(NamedTuple):
 def write_defaults(schema: Document) -> dict[str, pa.Scalar]:
     """The write-default of each top-level column that has one (Iceberg format version 3), by name."""
     return {
-        field["name"]: json_values.decode([field["write-default"]], field["type"], field["name"])[0]
+        field["name"]: accepted.decode([field["write-default"]], field["type"], field["name"], written=True)[0]
         for field in schema["fields"]
         if field.get("write-default") is not None
     }
@@ -134,39 +176,45 @@ def write_defaults(schema: Document) -> dict[str, pa.Scalar]:
 
 def _checked(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     """A batch of the right types: only nulls in required columns are left to look for, at the top and inside."""
-    columns = list(batch.columns)
+    columns = list(checked_values(batch).columns)
     for position, field in enumerate(wanted.schema):
         if pt.is_nested(field.type):
             columns[position] = cast_plan(batch.schema.field(position), field, by_name, field.name)(columns[position])
         elif not field.nullable and columns[position].null_count:
-            raise null_in_required(field.name, columns[position].null_count)
+            raise null_in_required(field.name)
     return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
 
 
-def null_in_required(name: str, count: int) -> FileRefused:
-    return FileRefused("null_in_required", f"column {name!r} is required and {count} of its values are null")
+def null_in_required(name: str) -> FileRefused:
+    return FileRefused("null_in_required", f"column {name!r} is required and null")
 
 
-Plan: TypeAlias = "list[tuple[int | None, Cast]]"
+class Plan(NamedTuple):
+    """For each wanted column its source's position (none where it is missing) and how it is cast; and the places of columns
+    that the table lacks."""
+
+    columns: list[tuple[int | None, Cast]]
+    strays: list[int]
 
 
-def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, widening_only: bool = False) -> Plan:
-    """For each wanted column its source's position (none where it is missing) and how it is cast.
+def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, written: bool = False) -> Plan:
+    """How batches of a schema become those of the table. `written`: see `cast_plan`.
 
     Raises:
         FileRefused: unknown_column, missing_column or wrong_type.
         InvalidInput: a name comes twice.
     """
     if key is by_name:
-        check_names(source.names, wanted.schema.names)
-    plan: Plan = []
-    for position, field in zip(matched(source, wanted.schema, key), wanted.schema, strict=True):
+        check_names(source.names, wanted)
+    positions = matched(source, wanted.schema, key)
+    plan = Plan([], sorted(set(range(len(source))) - set(positions)))
+    for position, field in zip(positions, wanted.schema, strict=True):
         if position is None:
             wanted.check_missing(field)
-            plan.append((None, _unused))
+            plan.columns.append((None, _unused))
         else:
-            cast = cast_plan(source.field(position), field, key, field.name, widening_only=widening_only)
-            plan.append((position, cast))
+            cast = cast_plan(source.field(position), field, key, field.name, wanted.extra, written=written)
+            plan.columns.append((position, cast))
     return plan
 
 
@@ -174,29 +222,47 @@ def _unused(array: pa.Array) -> pa.Array:
     return array
 
 
-def check_names(names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse columns that the table does not have, and names that come twice.
+def check_names(names: Sequence[str], wanted: Wanted) -> None:
+    """Refuse columns that the table does not have, unless rows are judged one by one, and names that come twice.
 
     Raises:
         FileRefused: unknown_column.
         InvalidInput: a name comes twice.
     """
-    known = set(wanted)
-    for name in names:
-        if name not in known:
-            close = [each for each in wanted if each.lower() == name.lower()]
-            hint = f"did you mean {close[0]!r}" if close else f"the table has {', '.join(map(repr, wanted[:20]))}"
-            raise FileRefused("unknown_column", f"column {name!r} is not in the table; {hint}")
+    known = set(wanted.schema.names)
+    if not wanted.judges:
+        for name in names:
+            if name not in known:
+                raise _unknown(name, wanted)
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise InvalidInput(f"column {twice!r} is there twice; leave one of the two out")
 
 
+def check_keys(row: Mapping[Any, Any], wanted: Wanted, known: Set[str]) -> None:
+    """Raises FileRefused (unknown_column): a row has a column that the table lacks, and a value in it if that is judged."""
+    if not row.keys() <= known:
+        for name, value in row.items():
+            if name not in known and (value is not None or not wanted.judges):
+                raise _unknown(str(name), wanted)
+
+
+def _unknown(name: str, wanted: Wanted) -> FileRefused:
+    names = wanted.schema.names
+    close = [each for each in names if each.lower() == name.lower()]
+    hint = f"did you mean {close[0]!r}" if close else f"the table has {', '.join(map(repr, names[:20]))}"
+    return FileRefused("unknown_column", f"column {name!r} is not in the table; {hint}")
+
+
 def run(plan: Plan, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     """A batch by a plan. Raises: FileRefused: wrong_type or null_in_required, for its values."""
+    checked_values(batch)
+    for stray in plan.strays:
+        if batch.column(stray).null_count < batch.num_rows:
+            raise _unknown(batch.schema.names[stray], wanted)
     columns = [
         wanted.filled(field, batch.num_rows) if position is None else cast(batch.column(position))
-        for (position, cast), field in zip(plan, wanted.schema, strict=True)
+        for (position, cast), field in zip(plan.columns, wanted.schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
 
@@ -204,7 +270,8 @@ def run(plan: Plan, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
 # Rows -------------------------------------------------------------------------------------------------------------------
 def _from_rows(rows: Iterator[Any], wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     names = wanted.schema.names
-    known = set(names)
+    known = frozenset(names)
+    first = 1
     while chunk := list(itertools.islice(rows, ROWS_AT_A_TIME)):
         for row in chunk:
             if not isinstance(row, Mapping):
@@ -215,19 +282,19 @@ def _from_rows(rows: Iterator[Any], wanted: Wanted, broken: BrokenRows | None) -
 
         def convert(some: list[Any], given: Sequence[str] = given) -> pa.RecordBatch:
             for row in some:
-                if not row.keys() <= known:
-                    check_names([str(name) for name in row], names)
+                check_keys(row, wanted, known)
             return _batch({name: [row.get(name) for row in some] for name in given}, wanted, len(some))
 
-        yield from sift(chunk, convert, broken, _dict_of)
+        yield from sift(chunk, convert, broken, _dict_of, first)
+        first += len(chunk)
 
 
-def _dict_of(rows: list[Any], error: FileRefused) -> BrokenRow:
-    return BrokenRow(dict(rows[0]), error.reason, str(error))
+def _dict_of(rows: list[Any], error: FileRefused, number: int) -> BrokenRow:
+    return numbered(dict(rows[0]), error, number)
 
 
 def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
-    check_names([str(name) for name in columns], wanted.schema.names)
+    check_names([str(name) for name in columns], wanted)
     single = next((name for name, values in columns.items() if not _is_column(values)), None)
     if single is not None:
         raise InvalidInput(
@@ -243,11 +310,13 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows
 
     def convert(some: range) -> pa.RecordBatch:
         part = columns if len(some) == count else {name: _cut(values, some) for name, values in columns.items()}
+        for name in part.keys() - set(wanted.schema.names):
+            if any(value_of(value) is not None for value in part[name]):
+                raise _unknown(str(name), wanted)
         return _batch(part, wanted, len(some))
 
-    def as_given(some: range, error: FileRefused) -> BrokenRow:
-        record = {name: value_of(_at(values, some.start)) for name, values in columns.items()}
-        return BrokenRow(record, error.reason, str(error))
+    def as_given(some: range, error: FileRefused, number: int) -> BrokenRow:
+        return numbered({name: value_of(_at(values, some.start)) for name, values in columns.items()}, error, number)
 
     return sift(range(count), convert, broken, as_given)
 
@@ -278,105 +347,30 @@ def _batch(columns: Mapping[str, Any], wanted: Wanted, count: int) -> pa.RecordB
             wanted.check_missing(field)
             arrays.append(wanted.filled(field, count))
         else:
-            arrays.append(_array(columns[field.name], field))
+            arrays.append(_array(columns[field.name], field, wanted))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
 
 
-def _array(values: Any, field: pa.Field) -> pa.Array:
+def _array(values: Any, field: pa.Field, wanted: Wanted) -> pa.Array:
     """One column of Python values, or of something Arrow knows, in the field's type."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
+    elif hasattr(values, "dtype") and str(values.dtype) != "object":  # NumPy's, pandas' and Polars' own types
+        values = _from_frame(values, field)
     if not isinstance(values, pa.Array):
-        _check_python(values, field)
-        values = _from_python(values, field)
-    return cast_plan(pa.field(field.name, values.type), field, by_name, field.name)(values)
+        made = accepted.decode(list(values), wanted.types[field.name], field.name)
+        if made.null_count and not field.nullable:
+            raise null_in_required(field.name)
+        return made
+    check_array(values, field.name)
+    return cast_plan(pa.field(field.name, values.type), field, by_name, field.name, wanted.extra)(values)
 
 
-def _check_python(values: Any, field: pa.Field) -> None:
+def _from_frame(values: Any, field: pa.Field) -> pa.Array:
     try:
-        check_values(values, field.type, field.name)
-    except (TypeError, ValueError) as error:  # such as a number where a list belongs
+        made = pa.array(values, from_pandas=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
         raise FileRefused(
-            "wrong_type", f"column {field.name!r}: a value does not fit {field.type}: {_position(values, field)}{error}"
+            "wrong_type", f"column {field.name!r} has the type {values.dtype}, which Arrow lacks"
         ) from error
-
-
-def _from_python(values: Any, field: pa.Field) -> pa.Array:
-    try:
-        return pa.array(values, type=field.type, from_pandas=False)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise FileRefused(
-            "wrong_type", f"column {field.name!r}: a value does not fit {field.type}: {_position(values, field)}{error}"
-        ) from error
-
-
-def _position(values: Any, field: pa.Field) -> str:
-    for number, value in enumerate(values):
-        try:
-            pa.array([value], type=field.type, from_pandas=False)
-        except Exception:
-            return f"row {number}, {str(value)[:80]!r}: "
-    return ""
-
-
-def check_values(values: Iterable[Any], type_: pa.DataType, path: str) -> None:
-    """Refuse Python values that Arrow would change in silence: zones mixed up, a time cut off a date, a fraction off a number,
-    text for bytes, keys of dicts that the struct does not have.
-
-    Raises:
-        FileRefused: wrong_type or unknown_column.
-    """
-    if pt.is_timestamp(type_):
-        _check_zones(values, type_, path)
-    elif pt.is_date(type_):
-        if any(isinstance(v, datetime) for v in values):
-            raise FileRefused("wrong_type", f"column {path!r} holds dates and got a datetime; give value.date()")
-        if any(v is not None and not isinstance(v, date) for v in values) and not hasattr(values, "dtype"):
-            raise FileRefused(
-                "wrong_type", f"column {path!r} holds dates and got another type; give datetime.date values"
-            )
-    elif pt.is_integer(type_):
-        if any(isinstance(v, float | Decimal) for v in values):
-            raise FileRefused("wrong_type", f"column {path!r} holds whole numbers and got another; round it before")
-    elif pt.is_binary(type_) or pt.is_fixed_size_binary(type_):
-        if any(isinstance(v, str) for v in values):
-            raise FileRefused("wrong_type", f"column {path!r} holds bytes and got a text; encode it before")
-    elif pt.is_struct(type_):
-        _check_dicts(list(values), type_, path)
-    elif pt.is_list(type_):
-        check_values([e for v in values if v is not None for e in v], type_.value_type, f"{path}.element")
-    elif pt.is_map(type_):
-        pairs = [pair for v in values if v is not None for pair in (v.items() if isinstance(v, Mapping) else v)]
-        check_values([k for k, _ in pairs], type_.key_type, f"{path}.key")
-        check_values([v for _, v in pairs], type_.item_type, f"{path}.value")
-
-
-def _check_zones(values: Iterable[Any], type_: pa.DataType, path: str) -> None:
-    for value in values:
-        if not isinstance(value, datetime):
-            if value is None or hasattr(values, "dtype"):
-                continue
-            raise FileRefused("wrong_type", f"column {path!r} holds timestamps and got {value!r}; give datetime values")
-        if (value.tzinfo is None) != (type_.tz is None):
-            way = "give it a zone, such as tzinfo=UTC" if value.tzinfo is None else "make it naive before"
-            raise FileRefused("wrong_type", f"column {path!r} is {type_}, and {value!r} does not fit it; {way}")
-
-
-def _check_dicts(values: list[Any], type_: pa.DataType, path: str) -> None:
-    fields = [type_.field(i) for i in range(type_.num_fields)]
-    names = {field.name for field in fields}
-    dicts = [v for v in values if isinstance(v, Mapping)]
-    for value in dicts:
-        if unknown := value.keys() - names:
-            raise FileRefused(
-                "unknown_column", f"column {f'{path}.{min(unknown)}'!r} is not in the table; leave it out"
-            )
-    for field in fields:
-        check_values([value.get(field.name) for value in dicts], field.type, f"{path}.{field.name}")
+    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

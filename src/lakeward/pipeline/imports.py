@@ -1,4 +1,4 @@
-"""Files that exist already, Parquet or JSON lines, taken into a table. The originals are read and never touched.
+"""Files that exist already, Parquet, JSON or CSV, taken into a table. The originals are read and never touched.
 
 All files are checked before the first one is copied: a refusal leaves nothing half done. A Parquet file that could have
 been written by this table's own writer is copied byte for byte; any other one is rewritten.
@@ -7,19 +7,21 @@ been written by this table's own writer is copied byte for byte; any other one i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.errors import FileRefused, ObjectNotFound
 from lakeward.model.files import DataFile, PartitionValues, partition_key
-from lakeward.pipeline import json_lines, parquet_check, splitting, statistics
+from lakeward.model.tables import Document
+from lakeward.pipeline import csv_read, json_lines, json_read, parquet_check, splitting, statistics, text_files
 from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
-from lakeward.pipeline.conform import Wanted, run, write_defaults
+from lakeward.pipeline.conform import Wanted, checked_values, run
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
 from lakeward.pipeline.parquet_check import ParquetSource
 from lakeward.pipeline.target import WriteTarget
@@ -29,48 +31,58 @@ from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.storage.parquet_footers import encode_footer
 
 _PARQUET_MAGIC = (b"PAR1", b"PARE")
-_JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+_LINES_ENDINGS = (".jsonl", ".ndjson")
 _COMPRESSED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
 
 
+# (open file, schema document, the file's name, columns that must be there, where broken rows go) -> batches
+ReadText = Callable[[pa.NativeFile, Document, str, Sequence[str], BrokenRows | None], Iterable[pa.RecordBatch]]
+
+
 @dataclass(frozen=True)
-class JsonSource:
-    """A file of JSON lines whose every line has been checked."""
+class TextSource:
+    """A file of JSON or CSV whose every row has been checked."""
 
     name: str
     location: str
     engine: StorageEngine
+    read: ReadText
 
 
 def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
     """Copy or rewrite files into the intent's prefix, as files of the table. Nothing is registered.
 
     `paths`: local paths, or 's3://' locations, which are read with the table's own settings if it stands on S3 too. Columns
-    are matched by field id if the file carries the table's ids, else by name; types may only widen. Rewritten files are
-    merged, split by partition and sorted like any write. Files without rows give none.
+    are matched by field id if the file carries the table's ids, else by name; values are taken by the rule of `accepted`.
+    JSON is told from its first character or its name, CSV by its name (.csv, .tsv). Rewritten files are merged, split by
+    partition and sorted like any write. Files without rows give none.
 
-    Lines of JSON and rows of Parquet that do not fit go to `target.broken`, if there is one; a Parquet file with such rows is
-    rewritten. Columns that do not fit refuse the file.
+    Rows that do not fit go to `target.broken`, if there is one; a Parquet file with such rows is rewritten. Columns none of
+    whose values could fit, or that are missing and must not, refuse the file.
 
     Raises:
         FileRefused: with the file and the column or line: not_found, unreadable, truncated, wrong_format, unknown_column,
             missing_column, wrong_type, unknown_field_id, null_in_required, or changed (while it was read).
         StorageError: a file could not be read or written.
     """
-    wanted = Wanted(target.arrow_schema, frozenset(partition_sources(target)), write_defaults(target.schema))
+    wanted = Wanted.of(target.schema, partition_sources(target), judges=target.broken is not None)
     located = [(os.fspath(path), *_located(target, os.fspath(path))) for path in paths]
     versions = [_version(location, engine) for _, location, engine in located]
     broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice
     sources = [_checked(target, *where, wanted, broken) for where in located]
     as_parquet = target.metadata.format != "json"
     files: list[DataFile] = []
-    rewritten: list[ParquetSource | JsonSource] = []
+    rewritten: list[ParquetSource | TextSource] = []
     for source in sources:
         partition = _single_partition(target, source) if as_parquet and isinstance(source, ParquetSource) else None
         if partition is None or not isinstance(source, ParquetSource):
             rewritten.append(source)
         elif source.metadata.num_rows:
-            files.append(_copy(target, source, partition))
+            copied = _copy(target, source, partition)
+            if copied is None:
+                rewritten.append(source)
+            else:
+                files.append(copied)
     sink = ParquetSink if as_parquet else json_lines.JsonSink
     files += write_files(target, _batches(target, rewritten, wanted), sink)
     for source, was in zip(sources, versions, strict=True):
@@ -82,11 +94,12 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
 # Checks -----------------------------------------------------------------------------------------------------------------
 def _checked(
     target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
-) -> ParquetSource | JsonSource:
-    if _is_parquet(path, location, engine):
+) -> ParquetSource | TextSource:
+    read = _reader_of_text(path, location, engine)
+    if read is None:
         return parquet_check.check(path, location, engine, target, wanted)
-    source = JsonSource(path, location, engine)
-    for _ in _json_batches(target, source, broken):
+    source = TextSource(path, location, engine, read)
+    for _ in _text_batches(target, source, broken):
         pass
     return source
 
@@ -111,27 +124,44 @@ def _version(location: str, engine: StorageEngine) -> tuple[int, datetime] | Non
         return None
 
 
-def _is_parquet(path: str, location: str, engine: StorageEngine) -> bool:
-    """Whether a file is Parquet or, by its name or its first character, JSON lines.
+def _reader_of_text(path: str, location: str, engine: StorageEngine) -> ReadText | None:
+    """What reads a file by its first character or its name; none for Parquet.
 
     Raises:
         FileRefused: not_found, truncated (an empty file) or wrong_format.
     """
     try:
         with engine.open_input(location) as source:
-            start = source.read(64)
+            start = source.read(4)
+            if start in _PARQUET_MAGIC:
+                return None
+            head = _head(source)
     except ObjectNotFound as error:
         raise FileRefused("not_found", f"{path}: there is no such file; check the path") from error
-    if start[:4] in _PARQUET_MAGIC:
-        return True
     name = path.lower()
     for ending in _COMPRESSED_ENDINGS:
         name = name.removesuffix(ending)
-    if name.endswith(_JSON_ENDINGS) or start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return False
+    if name.endswith(".csv"):
+        return csv_read.read_csv
+    if name.endswith(".tsv"):
+        return partial(csv_read.read_csv, delimiter="\t")
+    if head.startswith(b"[") and not name.endswith(_LINES_ENDINGS):
+        return json_read.read_json_array
+    if head.startswith(b"{") or name.endswith((".json", *_LINES_ENDINGS)):
+        return json_read.read_json_lines
     if not start:
         raise FileRefused("truncated", f"{path} is empty; a Parquet file without rows has a footer all the same")
-    raise FileRefused("wrong_format", f"{path} is neither Parquet nor JSON lines; convert it before")
+    raise FileRefused(
+        "wrong_format", f"{path} is neither Parquet nor JSON, nor CSV by its name (.csv, .tsv); convert or rename it"
+    )
+
+
+def _head(source: pa.NativeFile) -> bytes:
+    """The first characters of a text, whatever it is compressed with."""
+    try:
+        return bytes(text_files.decompressed(source).read(64)).lstrip(text_files.BOM + b" \t\r\n")
+    except (pa.ArrowException, OSError):
+        return b""  # who reads it says what is wrong
 
 
 # Copies -----------------------------------------------------------------------------------------------------------------
@@ -149,6 +179,10 @@ def _single_partition(target: WriteTarget, source: ParquetSource) -> PartitionVa
         ids = {field["name"]: field["id"] for field in target.schema["fields"]}
         names = {statistics.field_id(field): field.name for field in source.schema}
         for batch in file.iter_batches(columns=[names[ids[column]] for column in columns]):
+            try:
+                checked_values(batch)
+            except FileRefused:
+                return None  # for its rows to be refused one by one
             renamed = batch.rename_columns([_current(target, field) for field in batch.schema])
             for values, _ in splitting.split(renamed, spec_terms):
                 found[partition_key(values)] = values
@@ -164,13 +198,20 @@ def _current(target: WriteTarget, field: pa.Field) -> str:
     return name
 
 
-def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues) -> DataFile:
+def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues) -> DataFile | None:
+    """None: some of its values are damaged, and it must be rewritten without those rows."""
     location = target.next_location("parquet")
     with source.engine.open_input(source.location) as opened, target.engine.open_output(location) as output:
         hashing = HashingOutput(output)
         while chunk := opened.read(CHUNK_SIZE):
             hashing.write(chunk)
-    _check_pages(target.engine, location, source.name)
+    try:
+        _check_pages(target.engine, location, source.name)
+    except FileRefused as error:
+        if target.broken is None or error.reason != "wrong_type":
+            raise
+        target.engine.delete([location], below=target.table.location)
+        return None
     part = Part.of(target, partition)
     return DataFile(
         path=location,
@@ -189,29 +230,35 @@ def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues
 
 
 def _check_pages(engine: StorageEngine, location: str, name: str) -> None:
-    """Read every page once: a footer says nothing of them, and one damaged page would make the table unreadable."""
+    """Read every page once: a footer says nothing of them, and one damaged page or text would make the table unreadable.
+
+    Raises:
+        FileRefused: unreadable (a page), or wrong_type (a value).
+    """
     with engine.open_input(location) as opened:
         try:
-            for _ in pq.ParquetFile(opened, page_checksum_verification=True).iter_batches():
-                pass
+            for batch in pq.ParquetFile(opened, page_checksum_verification=True).iter_batches():
+                checked_values(batch)
+        except FileRefused as error:
+            raise FileRefused(error.reason, f"{name}: {error}") from error
         except (pa.ArrowException, OSError) as error:
             raise FileRefused("unreadable", f"{name}: its data cannot be read: {error}") from error
 
 
 # Rewriting --------------------------------------------------------------------------------------------------------------
 def _batches(
-    target: WriteTarget, sources: Sequence[ParquetSource | JsonSource], wanted: Wanted
+    target: WriteTarget, sources: Sequence[ParquetSource | TextSource], wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
     for source in sources:
-        if isinstance(source, JsonSource):
-            yield from _json_batches(target, source, target.broken)
+        if isinstance(source, TextSource):
+            yield from _text_batches(target, source, target.broken)
         else:
             yield from _parquet_batches(source, wanted, target.broken)
 
 
-def _json_batches(target: WriteTarget, source: JsonSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
+def _text_batches(target: WriteTarget, source: TextSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     with source.engine.open_input(source.location) as opened:
-        yield from json_lines.read_json_lines(opened, target.schema, source.name, partition_sources(target), broken)
+        yield from source.read(opened, target.schema, source.name, partition_sources(target), broken)
 
 
 def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
@@ -222,8 +269,6 @@ def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows |
             for batch in file.iter_batches():
                 yield from _fitting(source, batch, first, wanted, broken)
                 first += batch.num_rows
-        except FileRefused as error:
-            raise FileRefused(error.reason, f"{source.name}: {error}") from error
         except (pa.ArrowException, OSError) as error:
             raise FileRefused("unreadable", f"{source.name}: its data cannot be read: {error}") from error
 
@@ -231,14 +276,10 @@ def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows |
 def _fitting(
     source: ParquetSource, batch: pa.RecordBatch, first: int, wanted: Wanted, broken: BrokenRows | None
 ) -> Iterator[pa.RecordBatch]:
-    def convert(some: range) -> pa.RecordBatch:
-        return run(source.plan, batch.slice(some.start, len(some)), wanted)
-
-    def as_given(some: range, error: FileRefused) -> BrokenRow:
-        number = first + some.start
-        row = row_of(batch.slice(some.start, 1), error)
+    def as_given(some: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
+        row = row_of(some, error, number)
         return row._replace(
             message=f"{source.name}, row {number}: {error}", origin={"file": source.name, "row": number}
         )
 
-    return sift(range(batch.num_rows), convert, broken, as_given)
+    return sift(batch, lambda some: run(source.plan, some, wanted), broken, as_given, first)

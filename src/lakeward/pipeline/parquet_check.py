@@ -45,7 +45,7 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
     try:
         schema = metadata.schema.to_arrow_schema()
         key = matching_key(schema, target.schema)
-        plan = schema_plan(schema, wanted, key, widening_only=True)
+        plan = schema_plan(schema, wanted, key)
         has_nulls = _has_nulls(location, engine, metadata, schema, plan, wanted, target)
     except (pa.ArrowException, OSError) as error:
         raise FileRefused("unreadable", f"{name}: {error}") from error
@@ -55,6 +55,7 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
         raise FileRefused("wrong_type", f"{name}: {error}") from error
     fits = (
         not has_nulls
+        and not plan.strays
         and key is statistics.field_id
         and _same_types(schema, target.arrow_schema)
         and _has_codec(metadata, target.codec)
@@ -164,7 +165,7 @@ def _check_nulls(
 ) -> None:
     unknown: list[str] = []
     leaf_names = [name for field in schema for name in [field.name] * max(1, _leaf_count(field.type))]
-    for (position, _), field in zip(plan, wanted.schema, strict=True):
+    for (position, _), field in zip(plan.columns, wanted.schema, strict=True):
         if position is None or field.nullable or not schema.field(position).nullable:
             continue
         name = schema.field(position).name
@@ -175,7 +176,7 @@ def _check_nulls(
         if count is None:
             unknown.append(name)
         elif count:
-            raise null_in_required(field.name, count)
+            raise null_in_required(field.name)
     if unknown:
         _count_nulls(location, engine, metadata, unknown)
 
@@ -201,7 +202,7 @@ def _count_nulls(location: str, engine: StorageEngine, metadata: pq.FileMetaData
             for name in names:
                 nulls = batch.column(batch.schema.get_field_index(name)).null_count
                 if nulls:
-                    raise null_in_required(name, nulls)
+                    raise null_in_required(name)
 
 
 # As it is ---------------------------------------------------------------------------------------------------------------

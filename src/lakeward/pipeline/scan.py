@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from lakeward.errors import ColumnNotFound, InvalidInput, ObjectNotFound, PartitionMetadataNotFound, StorageError
 from lakeward.model.files import RegisteredFile
 from lakeward.model.tables import Document, TableMetadata
-from lakeward.pipeline import json_lines, json_values, statistics
+from lakeward.pipeline import accepted, json_read, statistics
 from lakeward.pipeline.casts import Cast, Key, by_name, cast_plan, matched
 from lakeward.pipeline.filters import BoundFilter, bind_filter, parse_filter
 from lakeward.pipeline.pruning import Pruner
@@ -158,7 +158,7 @@ def _json_batches(file: RegisteredFile, engine: StorageEngine, reading: Reading)
     written = reading.schemas_by_id[file.schema_id]
     plan = _plan(arrow_schema(written), reading)
     with engine.open_input(file.file_path) as source:
-        for batch in json_lines.read_json_lines(source, written, file.file_path):
+        for batch in json_read.read_json_lines(source, written, file.file_path):
             yield _run(plan, batch, reading.needed)
 
 
@@ -203,7 +203,7 @@ def _plan(have: pa.Schema, reading: Reading) -> _Plan:
     # A file without any id was made by a program that knows names alone.
     key: Key = statistics.field_id if any(statistics.field_id(field) is not None for field in have) else by_name
     defaults = {
-        field["name"]: json_values.decode([field["initial-default"]], field["type"], field["name"])[0]
+        field["name"]: accepted.decode([field["initial-default"]], field["type"], field["name"], written=True)[0]
         for field in reading.schema["fields"]
         if field.get("initial-default") is not None
     }
@@ -212,7 +212,7 @@ def _plan(have: pa.Schema, reading: Reading) -> _Plan:
         if position is None:
             plan.append((None, _missing(field, defaults.get(field.name))))
         else:
-            plan.append((position, cast_plan(have.field(position), field, key, field.name, strict_fields=False)))
+            plan.append((position, cast_plan(have.field(position), field, key, field.name, "drop")))
     return plan
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakeward.errors import FileRefused
-from lakeward.pipeline.broken_rows import BrokenRows, row_of
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, record_of
 from lakeward.pipeline.conform import null_in_required
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
     # The filter makes it another plan than one that the caller has in memory.
     cached = rows if is_callers else rows.where("true").persist()
     try:
-        for found in _collected(cached.where(is_bad).limit(broken.limit + 1), rules):
-            broken.add(row_of(*found))
+        for row, error in _collected(cached.where(is_bad).limit(broken.limit + 1), rules):
+            broken.add(BrokenRow(record_of(row), error.reason, str(error)))
         yield cached.where(f"NOT ({is_bad})")
     finally:
         if not is_callers:
@@ -102,4 +102,4 @@ def _collected(rows: DataFrame, rules: list[tuple[str, str]]) -> Iterator[tuple[
     numbers = iter(table.column(table.num_columns - 1).to_pylist())
     for batch in table.select(range(table.num_columns - 1)).to_batches():
         for place in range(batch.num_rows):
-            yield batch.slice(place, 1), null_in_required(rules[next(numbers)][0], 1)
+            yield batch.slice(place, 1), null_in_required(rules[next(numbers)][0])

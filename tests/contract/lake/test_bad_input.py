@@ -136,7 +136,7 @@ WRONG_ROWS: list[tuple[str, dict[str, Any]]] = [
     ("unknown_column", {"ID": 1}),
     ("null_in_required", {"name": "x"}),  # other rows of the call have the column
     ("null_in_required", {"id": None}),
-    ("wrong_type", {"id": "1"}),
+    ("wrong_type", {"id": "one"}),
     ("wrong_type", {"id": 2**63}),
     ("wrong_type", {"id": 1.5}),
     ("wrong_type", {"id": 1, "small": 2**31}),

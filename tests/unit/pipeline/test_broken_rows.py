@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakeward.errors import FileRefused
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, sift, value_of
 from lakeward.pipeline.conform import conform
-from lakeward.pipeline.json_lines import read_json_lines
+from lakeward.pipeline.json_read import read_json_lines
 from tests.unit.pipeline.targets import schema_of
 
 SCHEMA = {"id": "long not null", "name": "string", "price": "decimal(4,2)"}
@@ -28,8 +28,8 @@ def refuse_negative(rows: list[int]) -> list[int]:
     return list(rows)
 
 
-def as_given(rows: list[int], error: FileRefused) -> BrokenRow:
-    return BrokenRow(rows[0], error.reason, str(error))
+def as_given(rows: list[int], error: FileRefused, number: int) -> BrokenRow:
+    return BrokenRow(rows[0], error.reason, str(error), {"row": number})
 
 
 @given(st.lists(st.integers(-3, 20), max_size=200))
@@ -39,6 +39,7 @@ def test_exactly_the_broken_rows_are_found_in_order_and_all_others_pass_in_order
     assert good == [row for row in rows if row >= 0]
     assert [row.record for row in broken.rows] == [row for row in rows if row < 0]
     assert all(row.message == f"{row.record} is negative" for row in broken.rows)
+    assert [row.origin["row"] for row in broken.rows] == [n for n, row in enumerate(rows, start=1) if row < 0]
 
 
 @given(st.integers(1, 2_000), st.data())
@@ -80,8 +81,8 @@ def test_a_fault_of_no_single_row_is_raised() -> None:
         list(sift([1, 2], convert, BrokenRows(10), as_given))
 
 
-def test_without_a_place_for_broken_rows_the_refusal_is_that_of_all_of_them() -> None:
-    with pytest.raises(FileRefused, match="-2 is negative"):
+def test_without_a_place_for_broken_rows_the_refusal_is_that_of_the_first() -> None:
+    with pytest.raises(FileRefused, match="-1 is negative"):
         list(sift([1, -1, -2], refuse_negative, None, as_given))
 
 

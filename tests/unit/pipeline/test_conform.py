@@ -99,12 +99,13 @@ REFUSED: list[tuple[pa.Array, str]] = [
     (pa.array([2**31]), "int"),
     (pa.array([2**63], pa.uint64()), "long"),
     (pa.array([2**53 + 1]), "double"),
-    (pa.array([1.0]), "long"),
-    (pa.array([1.0]), "float"),
+    (pa.array([1.5]), "long"),
+    (pa.array([1e39]), "float"),
+    (pa.array([D("1e39")], pa.decimal256(50, 0)), "float"),
     (pa.array([True]), "int"),
     (pa.array([1]), "boolean"),
     (pa.array([1]), "string"),
-    (pa.array(["1"]), "int"),
+    (pa.array(["1", "one"]), "int"),
     (pa.array(["x"]), "binary"),
     (pa.array([b"x"]), "string"),
     (pa.array([D("1.555")]), "decimal(9, 2)"),
@@ -159,7 +160,11 @@ def test_a_python_value_of_the_type_is_taken(value: Any, type_: str, expected: A
 REFUSED_VALUES: list[tuple[Any, str]] = [
     (2**31, "int"),
     (1.5, "int"),
-    ("1", "int"),
+    ("one", "int"),
+    ("1.5", "int"),
+    (1e39, "float"),
+    (D("1e400"), "double"),
+    ("1e400", "double"),
     (True, "int"),
     (1, "boolean"),
     (1, "string"),
@@ -167,7 +172,7 @@ REFUSED_VALUES: list[tuple[Any, str]] = [
     ("x", "list<binary>"),
     (b"ab", "fixed[3]"),
     (D("1.555"), "decimal(9, 2)"),
-    (1.5, "decimal(9, 2)"),
+    (1.555, "decimal(9, 2)"),
     (dt.datetime(2024, 1, 1, tzinfo=UTC), "timestamp"),
     (NAIVE, "timestamptz"),
     (5, "timestamp"),
@@ -187,7 +192,7 @@ def test_a_python_value_that_arrow_would_change_is_refused(value: Any, type_: st
 
 
 def test_the_row_of_a_wrong_value_is_named() -> None:
-    with pytest.raises(FileRefused, match="row 2, '99999999999'"):
+    with pytest.raises(FileRefused, match="row 3: column 'a': '99999999999'"):
         rows([{"a": 1}, {"a": None}, {"a": 99999999999}], {"a": "int"})
 
 

@@ -1,0 +1,148 @@
+"""CSV as batches of a table's Arrow schema: a line of names, then rows. UTF-8, compressed or not.
+
+An empty field is null, and a text that is empty stands in quotes. Lists, maps and structs are JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakeward.errors import FileRefused, InvalidInput
+from lakeward.model.tables import Document
+from lakeward.pipeline import accepted
+from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
+from lakeward.pipeline.conform import Wanted, check_array, run, schema_plan
+from lakeward.pipeline.text_files import decompressed, read_errors
+
+
+def read_csv(
+    source: pa.NativeFile,
+    schema: Document,
+    name: str,
+    must: Sequence[str] = (),
+    broken: BrokenRows | None = None,
+    *,
+    delimiter: str = ",",
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a CSV file as batches of the schema's Arrow schema; a missing column is null.
+
+    Args:
+        name: the file's, for messages.
+        must: columns that may not be missing though they are optional.
+        broken: where rows go that do not fit the schema, or that have more or fewer fields than the first line, as texts;
+            none refuses the file.
+
+    Raises (when a batch is read):
+        FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the row's
+            number; the first row after the names is 1.
+    """
+    wanted = Wanted.of(schema, must, judges=broken is not None)
+    torn = _Torn(name, broken)
+    first = 1
+    with read_errors(name):
+        reader = _open(source, name, delimiter, torn)
+        if reader is None:
+            return
+        try:
+            plan = schema_plan(_with_types(reader.schema, wanted), wanted, written=True)
+        except InvalidInput as error:
+            raise FileRefused(getattr(error, "reason", "unreadable"), f"{name}: {error}") from error
+
+        def convert(rows: pa.RecordBatch) -> pa.RecordBatch:
+            return run(plan, _with_json(rows, wanted), wanted)
+
+        def as_given(rows: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
+            return torn.of(row_of(rows, error, number).record, error.reason, str(error), torn.number(number))
+
+        for batch in reader:
+            torn.settle()
+            yield from sift(batch, convert, broken, as_given, first)
+            first += batch.num_rows
+        torn.settle()
+
+
+class _Torn:
+    """Rows with more or fewer fields than there are names, which the reader passes over."""
+
+    def __init__(self, name: str, broken: BrokenRows | None) -> None:
+        self._name, self._broken = name, broken
+        self._waiting: list[BrokenRow] = []
+        self._numbers: list[int] = []
+
+    def of(self, record: Any, reason: str, message: str, number: int) -> BrokenRow:
+        return BrokenRow(record, reason, f"{self._name}, row {number}: {message}", {"file": self._name, "row": number})
+
+    def found(self, row: Any) -> str:
+        number = row.number - 1  # the names are its first
+        self._numbers.append(number)
+        message = f"{row.actual_columns} fields, where the first line has {row.expected_columns}"
+        self._waiting.append(self.of(row.text, "unreadable", message, number))
+        return "skip"
+
+    def settle(self) -> None:
+        """Raises FileRefused: there is such a row, and none may be broken, or there are too many."""
+        for row in self._waiting:
+            if self._broken is None:
+                raise FileRefused(row.reason, row.message)
+            self._broken.add(row)
+        self._waiting.clear()
+
+    def number(self, counted: int) -> int:
+        """The number of a row by its place among those that are whole."""
+        for number in self._numbers:
+            counted += number <= counted
+        return counted
+
+
+def _open(source: pa.NativeFile, name: str, delimiter: str, torn: _Torn) -> Any:
+    """A reader whose columns are all texts; none for a file without a line."""
+    import pyarrow.csv as csv
+
+    read = csv.ReadOptions(use_threads=False)  # rows have numbers only so
+
+    def parse(invalid: Callable[[Any], str]) -> csv.ParseOptions:
+        return csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=invalid)
+
+    try:
+        ahead = decompressed(source)  # let go only after the second one, since it would close the file
+        names = csv.open_csv(ahead, read, parse(lambda _: "skip"), csv.ConvertOptions(check_utf8=False)).schema.names
+        texts = csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        return csv.open_csv(decompressed(source), read, parse(torn.found), texts)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        if "Empty CSV file" in str(error):
+            return None
+        raise FileRefused("unreadable", f"{name}: no CSV: its first line cannot be read; it has the names") from error
+
+
+def _with_types(schema: pa.Schema, wanted: Wanted) -> pa.Schema:
+    """What `_with_json` makes of such columns."""
+    types = {field.name: field.type for field in wanted.schema if pt.is_nested(field.type)}
+    return pa.schema([pa.field(field.name, types.get(field.name, field.type)) for field in schema])
+
+
+def _with_json(rows: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+    columns = list(rows.columns)
+    for position, field in enumerate(_with_types(rows.schema, wanted)):
+        if pt.is_nested(field.type):
+            check_array(columns[position], field.name)
+            values = [None if text is None else _json(text, field.name) for text in columns[position].to_pylist()]
+            columns[position] = accepted.decode(values, wanted.types[field.name], field.name, written=True)
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _json(text: str, path: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise FileRefused("wrong_type", f"column {path!r}: {accepted.shown(text)} is no JSON") from None
