@@ -269,7 +269,8 @@ class Lake:
     ) -> AppendResult:
         """Append a Spark DataFrame, an Arrow table or reader, rows (dicts), or files that exist: a path or several.
 
-        Files are Parquet or JSON lines; all are checked before the first one is copied in, and the originals stay untouched.
+        Files are Parquet, JSON (lines or an array) or CSV; all are checked before the first one is copied in, and the originals
+        stay untouched. What a column takes is one rule for all of it (docs/reference/values.md).
 
         `batch=(stream, id)` makes it happen once: a batch seen before changes nothing and gets the first answer.
         `(stream, id, from, to)` also says what it consumed: it is refused unless the stream stands at `from`. The first

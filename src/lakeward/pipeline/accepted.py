@@ -2,8 +2,8 @@
 
 A value is taken if it is exactly one of the type: "12" and 12.0 are the long 12, 1.5 is the decimal 1.50, "2024-01-31" is
 a date. A number stands for the digits that it is written with, so that the float 0.1 is the decimal 0.1. Float and double
-take the nearest of their values, as every language reads 0.1, but never an infinity for a finite number. Nothing else is
-rounded, cut, or moved to another zone. docs/reference/values.md is this rule as a table.
+take the nearest of their values, as every language reads 0.1, but never an infinity for a finite number, nor another whole
+number for a whole one. Nothing else is rounded, cut, or moved to another zone. docs/reference/values.md is this rule as a table.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _NOT_NUMBERS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _DATE_ONLY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d", re.ASCII)
 _HOURS_OF_ZONE = re.compile(r".*\d\d:\d\d.*[+-]\d\d", re.ASCII)
 _EXACT = Context(prec=80)
+_MAX_DIGITS = 1_000  # of a number in a text
 _SHOWN = 80  # characters of a value in a message
 
 # What Arrow's own parser reads as this rule does; other texts are read one by one.
@@ -38,8 +39,8 @@ _PLAIN_TIME = r"\d\d:\d\d(:\d\d(\.\d{1,6})?)?"
 _PLAIN_TEXTS = {
     "int": r"^-?\d{1,18}$",
     "long": r"^-?\d{1,18}$",
-    "float": r"^-?\d{1,30}(\.\d{1,30})?$",
-    "double": r"^-?\d{1,30}(\.\d{1,30})?$",
+    "float": r"^-?(\d{1,7}|\d{1,30}\.\d{1,30})$",
+    "double": r"^-?(\d{1,15}|\d{1,30}\.\d{1,30})$",
     "decimal": r"^-?\d{1,38}(\.\d{1,38})?$",
     "date": r"^\d{4}-\d\d-\d\d$",
     "timestamp": rf"^\d{{4}}-\d\d-\d\d([T ]{_PLAIN_TIME})?$",
@@ -60,8 +61,8 @@ def decode(given: Sequence[Any], type_: TypeDocument, path: str, *, written: boo
 
     Args:
         path: the column's, for messages.
-        written: the values were written as text, in JSON: bytes are hex texts, a map whose keys are no texts is
-            {"keys": [...], "values": [...]}, and a whole number is a number like any other.
+        written: the values were written as text, in JSON: bytes are hex texts, and a map whose keys are no texts is
+            {"keys": [...], "values": [...]}.
 
     Raises:
         FileRefused: wrong_type, unknown_column or null_in_required, with the first value that is refused.
@@ -264,8 +265,8 @@ def _number(value: Any) -> int | Decimal:
         number: int | Decimal = value
     elif isinstance(value, float):
         number = Decimal(repr(float(value)))
-    elif isinstance(value, str) and _NUMBER.fullmatch(value):
-        number = Decimal(value)
+    elif isinstance(value, str) and len(value) <= _MAX_DIGITS and _NUMBER.fullmatch(value):
+        number = int(value) if value.lstrip("+-").isdecimal() else Decimal(value)
     else:
         raise ValueError
     if isinstance(number, Decimal) and not number.is_finite():
@@ -300,7 +301,8 @@ def _floating(value: Any, type_: str, written: bool) -> float:
         near = math.inf
     if math.isinf(near):
         raise _Hint("it is too large")
-    if isinstance(number, int) and near != number and not written:
+    # 123456789012345680000 is how some programs write the double nearest to it.
+    if isinstance(number, int) and near != number and Decimal(repr(near)) != number:
         raise _Hint("it has more digits than the type keeps")
     return near
 

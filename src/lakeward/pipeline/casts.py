@@ -114,6 +114,8 @@ def _primitive_plan(source: pa.DataType, target: pa.DataType, path: str, written
         raise refused(path, source, target, way)
     if _widens(source, target):
         return lambda array: pc.cast(array, target)
+    if pt.is_integer(source) and pt.is_floating(target):
+        return lambda array: _whole_to_floating(array, target, path)
     convert = _conversion(source, target)
     if convert is not None:
         return lambda array: _converted(array, target, path, convert)
@@ -172,7 +174,7 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Cast | None:
     if pt.is_integer(source):
         if pt.is_decimal(target):
             return lambda array: safe(pc.cast(array, pa.decimal128(38, 0)))
-        return safe if pt.is_integer(target) or pt.is_floating(target) else None
+        return safe if pt.is_integer(target) else None
     of_time = (pt.is_timestamp(source) and pt.is_timestamp(target)) or (pt.is_time(source) and pt.is_time64(target))
     return safe if of_time else None
 
@@ -203,6 +205,13 @@ def _is_refused(array: pa.Array, convert: Cast) -> bool:
     except (pa.ArrowException, FileRefused):
         return True
     return False
+
+
+def _whole_to_floating(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    try:
+        return pc.cast(array, target)
+    except pa.ArrowInvalid:  # it takes none past the first whole number that the type lacks
+        return _one_by_one(array, target, path, written=False)
 
 
 def _one_by_one(array: pa.Array, target: pa.DataType, path: str, written: bool) -> pa.Array:
