@@ -20,7 +20,12 @@ def add_to(app: typer.Typer) -> None:
 def append(
     context: Context,
     table: TableArgument,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Parquet, JSON (lines or an array), CSV (.csv, .tsv).", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Parquet, JSON (lines or an array), CSV (.csv, .tsv).", show_default=False
+        ),
+    ],
     batch: Annotated[
         tuple[str, str] | None,
         typer.Option(
