@@ -161,17 +161,25 @@ def _primitives(given: Sequence[Any], type_: str, path: str, written: bool) -> p
     quick = _quickly(given, type_, target)
     if quick is not None:
         return quick
+    try:
+        return _from_raw(raw_values(given, type_, written=written), type_, target)
+    except FileRefused as error:
+        raise FileRefused(error.reason, f"column {path!r}: {error}") from None
+
+
+def raw_values(given: Sequence[Any], type_: str, *, written: bool = False) -> list[Any]:
+    """Values of a primitive type in their raw form (`iceberg.values`), one by one. Raises FileRefused: wrong_type."""
     accept = _ACCEPT.get(_kind(type_))
     if accept is None:
-        raise FileRefused("wrong_type", f"column {path!r} holds {type_}, for which there are no single values")
+        raise FileRefused("wrong_type", f"{type_} has no single values")
     raws = []
     for value in given:
         try:
             raws.append(None if value is None else accept(_plain(value), type_, written))
         except (ValueError, TypeError, ArithmeticError, InvalidInput) as error:
             way = f"; {error}" if isinstance(error, _Hint) else ""
-            raise FileRefused("wrong_type", f"column {path!r}: {shown(value)} is no {type_}{way}") from None
-    return _from_raw(raws, type_, target)
+            raise FileRefused("wrong_type", f"{shown(value)} is no {type_}{way}") from None
+    return raws
 
 
 def _kind(type_: str) -> str:

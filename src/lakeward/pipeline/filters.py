@@ -6,20 +6,19 @@ to nothing and neither less nor greater; `is nan` finds it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import BooleanExpression, parser
+from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
-from pyparsing import ParseException
 
-from lakeward.errors import ColumnNotFound, InvalidFilter
+from lakeward.errors import InvalidFilter
 from lakeward.iceberg import schemas
 from lakeward.iceberg.arrow import to_arrow_type
 from lakeward.model.tables import Document
+from lakeward.pipeline import filter_grammar
 from lakeward.pipeline.literals import exact
 from lakeward.pipeline.target import arrow_schema
 
@@ -49,9 +48,9 @@ class BoundFilter:
 def parse_filter(source: Any) -> Filter | None:
     """A filter from text, a pyiceberg BooleanExpression or a pyarrow compute.Expression; none from none or ''.
 
-    Text: comparisons of a column with literals joined by and, or, not and brackets; in (...), between, like 'x%', is [not]
-    null, is [not] nan. Names that are no plain words stand in double quotes; texts, dates, times and numbers with an exponent
-    ('1e308') in single ones:
+    Text (`filter_grammar` has the grammar): comparisons of a column with literals joined by and, or, not and brackets;
+    in (...), between, like 'x%', is [not] null, is [not] nan. Names that are no plain words stand in double quotes; texts,
+    dates, times and bytes (in hex) in single ones:
     "month = 1 and origin in ('JFK', 'LGA') and \\"dep delay\\" > 10.5 or day >= '2024-01-31'".
 
     Raises:
@@ -67,16 +66,7 @@ def parse_filter(source: Any) -> Filter | None:
         raise InvalidFilter(f'a filter cannot be made from {type(source).__name__}; give text such as "month = 1"')
     if not source.strip():
         return None
-    try:
-        return Filter(expression=parser.parse(source))
-    except ParseException as error:
-        raise InvalidFilter(
-            f"filter {source!r} cannot be read near {source[error.loc : error.loc + 20]!r}; write for example "
-            "\"month = 1 and origin in ('JFK', 'LGA')\", odd names in double quotes, texts and numbers with an exponent in "
-            "single ones"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise InvalidFilter(f"filter {source!r} cannot be read: {error}") from error
+    return Filter(expression=filter_grammar.parse(source))
 
 
 def bind_filter(source: Filter, schema: Document) -> BoundFilter:
@@ -91,17 +81,7 @@ def bind_filter(source: Filter, schema: Document) -> BoundFilter:
     assert source.expression is not None
     columns = schemas.to_pyiceberg(schema)
     unbound = exact(rewrite_not(source.expression), columns)
-    try:
-        bound = bind(columns, unbound, case_sensitive=True)
-    except ValueError as error:
-        if "find field" in str(error):
-            names = ", ".join(field["name"] for field in schema["fields"][:20])
-            wanted = re.search(r"field with name (.+), case_sensitive", str(error))
-            shown = wanted[1] if wanted else source.expression
-            raise ColumnNotFound(f"the filter names column {shown!r}; the table has {names}") from error
-        raise InvalidFilter(f"filter {source.expression}: {error}; give a literal of the column's type") from error
-    except TypeError as error:
-        raise InvalidFilter(f"filter {source.expression}: {error}; give a literal of the column's type") from error
+    bound = bind(columns, unbound, case_sensitive=True)
     visitor = _ToArrow(schema)
     arrow = visit(bound, visitor)
     return BoundFilter(schema, arrow, tuple(sorted(visitor.columns)), unbound, bound)

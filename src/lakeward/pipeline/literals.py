@@ -1,6 +1,6 @@
-"""Numbers in filters, exactly: a literal that a column's type cannot hold is never rounded in silence.
+"""Literals in filters, exactly: each becomes a value of its column's type, by the rule of `accepted`, or is refused.
 
-`i > 1.5` on whole numbers is `i >= 2`, `i = 1.5` is true of none, and `i < 99999999999` of every int that there is.
+A number that a type cannot hold is never rounded in silence: `i > 1.5` on whole numbers is `i >= 2`, `i = 1.5` is true of none, and `i < 99999999999` of every int that there is.
 """
 
 from __future__ import annotations
@@ -25,32 +25,55 @@ from pyiceberg.expressions import (
     NotEqualTo,
     NotIn,
     NotNull,
+    NotStartsWith,
+    StartsWith,
+    UnaryPredicate,
     UnboundPredicate,
 )
 from pyiceberg.expressions.literals import (
+    BinaryLiteral,
+    BooleanLiteral,
+    DateLiteral,
     DecimalLiteral,
     DoubleLiteral,
+    FixedLiteral,
     FloatLiteral,
     Literal,
     LongLiteral,
     StringLiteral,
+    TimeLiteral,
+    TimestampLiteral,
+    UUIDLiteral,
 )
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
     LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
+from lakeward.errors import ColumnNotFound, FileRefused, InvalidFilter
+from lakeward.pipeline import accepted
+
 _EXACT = Context(prec=200)
+_DATE = re.compile(r"[+-]?\d{4,}-\d{2}-\d{2}", re.ASCII)
 _LARGEST_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _made(kind: Any, *arguments: Any) -> BooleanExpression:
@@ -71,7 +94,12 @@ class _Near(NamedTuple):
 
 
 def exact(expression: BooleanExpression, schema: Schema) -> BooleanExpression:
-    """An equal expression whose numeric literals are all of their columns' types. It is without negations (`rewrite_not`)."""
+    """An equal expression whose literals are all of their columns' types. It is without negations (`rewrite_not`).
+
+    Raises:
+        ColumnNotFound: a column is not in the schema.
+        InvalidFilter: a literal is none of its column's type.
+    """
     return visit(expression, _Exact(schema))
 
 
@@ -98,19 +126,69 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
         return predicate  # type: ignore[no-any-return]
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
-        name = getattr(predicate.term, "name", None)
+        name = str(getattr(predicate.term, "name", predicate.term))
         try:
-            type_ = self._schema.find_field(name).field_type if isinstance(name, str) else None
-        except ValueError:  # binding says so
+            type_ = self._schema.find_field(name).field_type
+        except ValueError as error:
+            names = ", ".join(field.name for field in self._schema.fields[:20])
+            raise ColumnNotFound(f"the filter names column {name!r}; the table has {names}") from error
+        if isinstance(predicate, UnaryPredicate):
             return predicate
-        if isinstance(type_, (TimestampType, TimestamptzType)):
-            return _at_midnight(predicate, type_)
+        if not isinstance(type_, PrimitiveType):
+            raise InvalidFilter(f"the filter compares column {name!r}, a {type_}; name a field in it, or use 'is null'")
+        if isinstance(predicate, (StartsWith, NotStartsWith)):
+            if isinstance(type_, StringType):
+                return predicate
+            raise InvalidFilter(f"the filter takes column {name!r} for a text, by 'like'; it is a {type_}: compare it")
         literal = _literals_of(type_)
-        if literal is None:
-            return predicate
-        if isinstance(predicate, (In, NotIn)):
-            return _set(predicate, type_, literal)
-        return _comparison(predicate, type_, literal)
+        if literal is not None and not any(isinstance(each.value, bool) for each in _literals(predicate)):
+            if isinstance(predicate, (In, NotIn)):
+                return _set(predicate, type_, literal, name)
+            return _comparison(predicate, type_, literal, name)
+        made = {_of_type(each, type_, name) for each in _literals(predicate)}
+        return _made(type(predicate), predicate.term, made if isinstance(predicate, (In, NotIn)) else made.pop())
+
+
+def _literals(predicate: Any) -> list[Literal[Any]]:
+    return list(predicate.literals) if isinstance(predicate, (In, NotIn)) else [predicate.literal]
+
+
+def _wrong(literal: Any, type_: Any, name: str) -> InvalidFilter:
+    shown = getattr(literal, "value", literal)
+    return InvalidFilter(
+        f"the filter compares column {name!r}, a {type_}, with {str(shown)[:80]!r}; give a value of its type"
+    )
+
+
+def _of_type(literal: Literal[Any], type_: Any, name: str) -> Literal[Any]:
+    """A literal as one of the type, which is no number's."""
+    try:
+        if isinstance(literal, StringLiteral) and not isinstance(type_, StringType):
+            text = literal.value
+            if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) and _DATE.fullmatch(text):
+                text += "T00:00Z"  # a date alone is its first moment, in UTC
+            (raw,) = accepted.raw_values([text], str(type_).replace(" ", ""), written=True)
+            return _LITERALS[type(type_)](raw)
+        if isinstance(literal, (LongLiteral, DecimalLiteral)):
+            raise _wrong(literal, type_, name)  # PyIceberg would take days or microseconds since 1970
+        made: Literal[Any] = literal.to(type_)
+        return made
+    except (FileRefused, ValueError, TypeError, ArithmeticError) as error:
+        raise _wrong(literal, type_, name) from error
+
+
+class _NanosLiteral(TimestampLiteral):
+    """Nanoseconds, for which PyIceberg has no literal."""
+
+    def to(self, type_var: IcebergType) -> Literal[int]:
+        return self
+
+
+_LITERALS: dict[type, Callable[[Any], Literal[Any]]] = {
+    BooleanType: BooleanLiteral, DateType: DateLiteral, TimeType: TimeLiteral, TimestampType: TimestampLiteral,
+    TimestamptzType: TimestampLiteral, TimestampNanoType: _NanosLiteral, TimestamptzNanoType: _NanosLiteral,
+    UUIDType: UUIDLiteral, BinaryType: BinaryLiteral, FixedType: FixedLiteral,
+}  # fmt: skip
 
 
 def _literals_of(type_: IcebergType | None) -> Callable[[Any], Literal[Any]] | None:
@@ -124,10 +202,12 @@ def _literals_of(type_: IcebergType | None) -> Callable[[Any], Literal[Any]] | N
     return DecimalLiteral if isinstance(type_, DecimalType) else None
 
 
-def _comparison(predicate: Any, type_: Any, literal: Callable[[Any], Literal[Any]]) -> BooleanExpression:
-    number = _number(getattr(getattr(predicate, "literal", None), "value", None))
+def _comparison(predicate: Any, type_: Any, literal: Callable[[Any], Literal[Any]], name: str) -> BooleanExpression:
+    number = _number(predicate.literal.value)
     if number is None:
-        return predicate  # type: ignore[no-any-return]
+        raise _wrong(predicate.literal, type_, name)
+    if number.is_nan():  # which compares with nothing; `is nan` finds it
+        return _made(NotNull, predicate.term) if isinstance(predicate, NotEqualTo) else AlwaysFalse()
     near, term = _near(number, type_), predicate.term
     if near.is_exact:
         return _made(type(predicate), term, literal(near.floor))
@@ -142,11 +222,14 @@ def _comparison(predicate: Any, type_: Any, literal: Callable[[Any], Literal[Any
     return predicate  # type: ignore[no-any-return]
 
 
-def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any]]) -> BooleanExpression:
-    numbers = [_number(each.value) for each in predicate.literals]
-    if any(number is None for number in numbers):
-        return predicate
-    near = [_near(number, type_) for number in numbers if number is not None]
+def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any]], name: str) -> BooleanExpression:
+    near = []
+    for each in predicate.literals:
+        number = _number(each.value)
+        if number is None:
+            raise _wrong(each, type_, name)
+        if not number.is_nan():
+            near.append(_near(number, type_))
     held = {literal(each.floor) for each in near if each.is_exact}
     if held:
         return _made(type(predicate), predicate.term, held)
@@ -154,14 +237,13 @@ def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any
 
 
 def _number(value: Any) -> Decimal | None:
-    """A literal's number; none for what is none, NaN included."""
+    """A literal's number; none for what is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         return None
     try:
-        number = Decimal(value.strip() if isinstance(value, str) else value)
+        return Decimal(value.strip() if isinstance(value, str) else value)
     except InvalidOperation:
         return None
-    return None if number.is_nan() else number
 
 
 def _near(number: Decimal, type_: Any) -> _Near:
@@ -191,18 +273,3 @@ def _near_float(number: Decimal, most: float, type_: Any) -> _Near:
     if isinstance(type_, FloatType) and number.is_finite():
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     return _Near(value, value)
-
-
-def _at_midnight(predicate: Any, type_: IcebergType) -> BooleanExpression:
-    """A date alone is its first moment (UTC where the column has a zone)."""
-    time = "T00:00:00+00:00" if isinstance(type_, TimestamptzType) else "T00:00:00"
-
-    def full(literal: Literal[Any]) -> Literal[Any]:
-        is_date = isinstance(literal, StringLiteral) and _DATE.fullmatch(literal.value)
-        return StringLiteral(literal.value + time) if is_date else literal
-
-    if isinstance(predicate, (In, NotIn)):
-        return _made(type(predicate), predicate.term, {full(each) for each in predicate.literals})
-    if isinstance(predicate, (EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)):
-        return _made(type(predicate), predicate.term, full(predicate.literal))
-    return predicate  # type: ignore[no-any-return]

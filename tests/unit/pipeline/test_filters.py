@@ -6,11 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions.literals import StringLiteral
 
 from lakeward.errors import ColumnNotFound, InvalidFilter
 from lakeward.pipeline.conform import conform
-from lakeward.pipeline.filters import bind_filter, parse_filter, to_arrow_filter
+from lakeward.pipeline.filters import Filter, bind_filter, parse_filter, to_arrow_filter
 from tests.unit.pipeline.targets import schema_of
 from tests.unit.pipeline.test_arrow_write import EVERY_VALUE, EVERYTHING
 
@@ -113,6 +116,111 @@ def test_literals_of_every_type_find_their_row(text: str) -> None:
     assert found is not None
     batch = conform([EVERY_VALUE], schema).read_next_batch()
     assert batch.filter(to_arrow_filter(found, schema)).num_rows == 1
+
+
+ODD = {
+    "t": "string",
+    "a.b": "int",
+    'quo"te': "int",
+    "dec": "decimal(9,2)",
+    "tz": "timestamptz",
+    "raw": "binary",
+    "day": "date",
+}
+ODD_ROWS: list[dict[str, Any]] = [
+    {"t": "a\tb", "a.b": 1, "dec": "1.50", "tz": "2024-01-31T10:00:00Z", "day": "2024-01-31"},
+    {"t": "a        b", 'quo"te': 1, "dec": "-9999999.99", "raw": b"\x00\xff"},
+    {"t": "back\\", "dec": "0", "day": "12024-01-31"},
+    {"t": "line\nbreak", "day": "-0044-03-15"},
+    {"t": "100%"},
+]
+
+
+@pytest.mark.parametrize(
+    "text, rows",
+    [
+        ("t = 'a\tb'", [0]),
+        ("t in ('a\tb', 'x')", [0]),
+        ("t = 'back\\'", [2]),
+        ("t like 'back\\%'", []),
+        ("t like 'back\\\\%'", [2]),
+        ("t like '100\\%'", [4]),
+        ("t = 'line\nbreak'", [3]),
+        ("t = 'line\nbreak'\n  or\n\tt = 'a\tb'", [0, 3]),
+        ('"a.b" = 1', [0]),
+        ('"quo""te" = 1', [1]),
+        ("dec > -1e40", [0, 1, 2]),
+        ("dec < -1e40", []),
+        ("dec >= -9999999.99 and dec < 1E+2", [0, 1, 2]),
+        ("1.5 = dec", [0]),
+        ("tz = '2024-01-31T10:00:00Z'", [0]),
+        ("tz = '2024-01-31 12:00+02:00'", [0]),
+        ("tz >= '2024-01-31T10:00:00+00:00' and not tz > '2024-01-31T10:00:00.000001Z'", [0]),
+        ("tz > '2024-01-31'", [0]),
+        ("raw = '00ff'", [1]),
+        ("day > '+9999-12-31'", [2]),
+        ("day < '0000-01-01'", [3]),
+        ("day not between '0000-01-01' and '9999-12-31'", [2, 3]),
+        ("(" * 50 + "dec = 0" + ")" * 50, [2]),
+        (" or ".join(["dec = 7"] * 3_000 + ["dec = 0"]), [2]),
+    ],
+)
+def test_what_stands_in_quotes_is_meant_as_it_stands(text: str, rows: list[int]) -> None:
+    schema = schema_of(ODD)
+    given = [row | ({"day": "+" + row["day"]} if row.get("day", "").startswith("12024") else {}) for row in ODD_ROWS]
+    table = conform(given, schema).read_all().append_column("row", pa.array(range(len(given))))
+    found = parse_filter(text)
+    assert found is not None
+    assert table.filter(to_arrow_filter(found, schema)).column("row").to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("a = 'x", 'at "\'x"'),
+        ("a =", "ends where a number or a text in single quotes belongs"),
+        ("a = 1 b", "'and' or 'or' belongs there, at 'b'"),
+        ("a like '%x'", "'%' inside"),
+        ("a is 5", "'null' or 'nan' belongs there, at '5'"),
+        ("a = 1; drop", "cannot be read, at '; drop'"),
+        ('"" = 1', "the name of a column"),
+        ("a = 5x", "at '5x'"),
+        ("(" * 200 + "a = 1" + ")" * 200, "deeper than 100 levels"),
+        ("a = 'x'", "column 'a', a long, with 'x'"),
+        ("day = 5", "column 'day', a date, with '5'"),
+        ("day = '2024-01-31Z'", "column 'day', a date, with '2024-01-31Z'"),
+        ("n = 1", "name a field in it"),
+        ("a like 'x%'", "by 'like'; it is a long"),
+        ("s = 5", "column 's', a string, with '5'"),
+        ("zz = 5", "names column 'zz'"),
+    ],
+)
+def test_a_refusal_says_where_and_why_in_words_of_its_own(text: str, what: str) -> None:
+    with pytest.raises((InvalidFilter, ColumnNotFound)) as refused:
+        found = parse_filter(text)
+        assert found is not None
+        bind_filter(found, schema_of(SCHEMA | {"day": "date"}))
+    assert what in str(refused.value)
+    for inner in ("Literal", "EqualTo", "Expected", "Reference", "Could not", "term="):
+        assert inner not in str(refused.value)
+
+
+def test_columns_of_nanoseconds_are_compared_too() -> None:
+    schema = schema_of({"at": "timestamptz_ns"}, format_version=3)
+    table = conform([{"at": "2024-01-31T10:00:00.000000001Z"}, {"at": "2024-01-31T10:00:00Z"}], schema).read_all()
+    found = parse_filter("at > '2024-01-31T10:00:00Z'")
+    assert found is not None
+    assert table.filter(to_arrow_filter(found, schema)).num_rows == 1
+
+
+@settings(deadline=None)
+@given(st.text() | st.text("ab.\"'\\%()=<>, \t\n"), st.text() | st.text("'\"\\%\t\n "))
+def test_any_name_and_any_text_can_be_written(name: str, text: str) -> None:
+    quoted = name.replace('"', '""')
+    literal = text.replace("'", "''")
+    if not name:
+        return
+    assert parse_filter(f"\"{quoted}\" = '{literal}'") == Filter(expression=EQUAL(name, StringLiteral(text)))
 
 
 def test_a_filter_knows_the_columns_that_it_needs() -> None:

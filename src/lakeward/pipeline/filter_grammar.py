@@ -1,0 +1,275 @@
+"""The grammar of filters: text like SQL's WHERE to PyIceberg's expressions.
+
+    filter     = all { "or" all }        all = one { "and" one }        one = "not" one | "(" filter ")" | predicate
+    predicate  = "true" | "false" | literal operator column | column test
+    test       = operator literal | ["not"] "in" "(" literal { "," literal } ")" | ["not"] "between" literal "and" literal
+               | ["not"] "like" text | "is" ["not"] ("null" | "nan")
+    operator   = "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">="
+    column     = name { "." name }       name = word | '"' any characters, '"' doubled '"'
+    literal    = text | number | "true" | "false"       text = "'" any characters, "'" doubled "'"
+
+Words are read without regard to case, but for names of columns. A text is what stands between its quotes, line breaks, tabs and
+backslashes too; only in `like` a backslash before '%' or another backslash says that it is meant itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNaN,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    NotIn,
+    NotNaN,
+    NotNull,
+    Or,
+    Reference,
+    StartsWith,
+)
+from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
+
+from lakeward.errors import InvalidFilter
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<text>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,6})?(?![\w.]))
+    | (?P<word>[^\W\d][\w$]*)
+    | (?P<mark><=|>=|<>|!=|==|[=<>(),.])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMPARISONS: dict[str, tuple[Any, Any]] = {  # as written, and with the sides changed
+    "=": (EqualTo, EqualTo), "==": (EqualTo, EqualTo), "!=": (NotEqualTo, NotEqualTo), "<>": (NotEqualTo, NotEqualTo),
+    "<": (LessThan, GreaterThan), "<=": (LessThanOrEqual, GreaterThanOrEqual),
+    ">": (GreaterThan, LessThan), ">=": (GreaterThanOrEqual, LessThanOrEqual),
+}  # fmt: skip
+_MAX_DEPTH = 100  # brackets and 'not' in one another
+_EXAMPLE = (
+    "write for example \"month = 1 and origin in ('JFK', 'LGA')\", names that are no plain words in double quotes, texts, dates "
+    "and times in single ones"
+)
+
+
+class _Token(NamedTuple):
+    kind: str  # text, quoted, number, word, mark or end
+    text: str
+    start: int
+
+    @property
+    def word(self) -> str:
+        """What is the same however it is written; empty for what stands in quotes."""
+        return self.text.lower() if self.kind in ("word", "mark") else ""
+
+
+def parse(source: str) -> BooleanExpression:
+    """The expression of a filter.
+
+    Raises:
+        InvalidFilter: the text is none; the message shows where.
+    """
+    return _Parser(source).parse()
+
+
+class _Parser:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens = self._read()
+        self._place = 0
+        self._depth = 0
+
+    def parse(self) -> BooleanExpression:
+        found = self._any()
+        if self._next.kind != "end":
+            raise self._wrong("'and' or 'or'")
+        return found
+
+    # Tokens -----------------------------------------------------------------------------------------------------------
+    def _read(self) -> list[_Token]:
+        tokens, place, end = [], 0, len(self._source.rstrip())
+        while place < end:
+            match = _TOKEN.match(self._source, place)
+            if match is None:
+                raise self._refused(
+                    place + len(self._source[place:]) - len(self._source[place:].lstrip()), "cannot be read"
+                )
+            kind = match.lastgroup or ""
+            tokens.append(_Token(kind, match[kind], match.start(kind)))
+            place = match.end()
+        return [*tokens, _Token("end", "", len(self._source))]
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._place]
+
+    def _take(self) -> _Token:
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _took(self, *words: str) -> bool:
+        """Whether the next tokens are these words or marks, which are taken then."""
+        here = [token.word for token in self._tokens[self._place : self._place + len(words)]]
+        if here != list(words):
+            return False
+        self._place += len(words)
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._took(word):
+            raise self._wrong(repr(word))
+
+    def _wrong(self, wanted: str) -> InvalidFilter:
+        if self._next.kind == "end":
+            return self._refused(self._next.start, f"ends where {wanted} belongs")
+        return self._refused(self._next.start, f"cannot be read: {wanted} belongs there")
+
+    def _refused(self, place: int, what: str) -> InvalidFilter:
+        near = f", at {self._source[place : place + 20]!r}" if place < len(self._source) else ""
+        return InvalidFilter(f"filter {self._source[:200]!r} {what}{near}; {_EXAMPLE}")
+
+    # Expressions --------------------------------------------------------------------------------------------------------
+    def _any(self) -> BooleanExpression:
+        return self._joined("or", Or, lambda: self._joined("and", And, self._one))
+
+    def _joined(self, word: str, join: Any, part: Callable[[], BooleanExpression]) -> BooleanExpression:
+        parts = [part()]
+        while self._took(word):
+            parts.append(part())
+        joined: BooleanExpression = join(*parts) if len(parts) > 1 else parts[0]
+        return joined
+
+    def _one(self) -> BooleanExpression:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._refused(self._next.start, f"is nested deeper than {_MAX_DEPTH} levels")
+        if self._took("not"):
+            found: BooleanExpression = Not(self._one())
+        elif self._took("("):
+            found = self._any()
+            self._expect(")")
+        else:
+            found = self._predicate()
+        self._depth -= 1
+        return found
+
+    def _predicate(self) -> BooleanExpression:
+        value = self._literal_or_none()
+        if value is None:
+            return self._test(self._column())
+        if isinstance(value, BooleanLiteral) and self._next.word not in _COMPARISONS:
+            return AlwaysTrue() if value.value else AlwaysFalse()
+        if self._next.word not in _COMPARISONS:
+            raise self._wrong("a comparison")
+        _, kind = _COMPARISONS[self._take().word]
+        compared: BooleanExpression = kind(self._column(), value)
+        return compared
+
+    def _test(self, column: Reference) -> BooleanExpression:
+        if self._next.word in _COMPARISONS:
+            kind, _ = _COMPARISONS[self._take().word]
+            compared: BooleanExpression = kind(column, self._literal())
+            return compared
+        if self._took("is"):
+            negated = self._took("not")
+            unary: Any = {"null": (IsNull, NotNull), "nan": (IsNaN, NotNaN)}.get(self._next.word)
+            if unary is None:
+                raise self._wrong("'null' or 'nan'")
+            self._take()
+            tested: BooleanExpression = unary[negated](column)
+            return tested
+        negated = self._took("not")
+        if self._took("in"):
+            listed: Any = NotIn if negated else In
+            among: BooleanExpression = listed(column, self._list())
+            return among
+        if self._took("between"):
+            found = self._between(column)
+        elif self._took("like"):
+            found = self._like(column)
+        else:
+            raise self._wrong("'in', 'between' or 'like'" if negated else "a comparison")
+        return Not(found) if negated else found
+
+    def _between(self, column: Any) -> BooleanExpression:
+        low = self._literal()
+        self._expect("and")
+        at_least: Any = GreaterThanOrEqual
+        at_most: Any = LessThanOrEqual
+        both: BooleanExpression = And(at_least(column, low), at_most(column, self._literal()))
+        return both
+
+    def _like(self, column: Any) -> BooleanExpression:
+        start = self._next.start
+        if self._next.kind != "text":
+            raise self._wrong("a text in single quotes")
+        pattern = _unquoted(self._take().text)
+        parts = re.findall(r"\\[\\%]|.", pattern, re.DOTALL)
+        is_prefix = bool(parts) and parts[-1] == "%"
+        if "%" in (parts[:-1] if is_prefix else parts):
+            raise self._refused(start, "has a '%' inside of a 'like' pattern, where it is known at the end alone")
+        plain = "".join(part[-1] for part in (parts[:-1] if is_prefix else parts))
+        kind: Any = StartsWith if is_prefix else EqualTo
+        found: BooleanExpression = kind(column, StringLiteral(plain))
+        return found
+
+    # Columns and literals -----------------------------------------------------------------------------------------------
+    def _column(self) -> Any:
+        names = [self._name()]
+        while self._took("."):
+            names.append(self._name())
+        return Reference(".".join(names))
+
+    def _name(self) -> str:
+        if self._next.kind == "quoted" and len(self._next.text) > 2:
+            return self._take().text[1:-1].replace('""', '"')
+        if self._next.kind == "word" and self._next.word not in ("and", "or", "not"):
+            return self._take().text
+        raise self._wrong("the name of a column")
+
+    def _list(self) -> set[Literal[Any]]:
+        self._expect("(")
+        found = {self._literal()}
+        while self._took(","):
+            found.add(self._literal())
+        self._expect(")")
+        return found
+
+    def _literal(self) -> Literal[Any]:
+        value = self._literal_or_none()
+        if value is None:
+            raise self._wrong("a number or a text in single quotes")
+        return value
+
+    def _literal_or_none(self) -> Literal[Any] | None:
+        token = self._next
+        if token.kind == "text":
+            made: Literal[Any] = StringLiteral(_unquoted(token.text))
+        elif token.kind == "number":
+            is_whole = token.text.lstrip("+-").isdecimal()
+            made = LongLiteral(int(token.text)) if is_whole else DecimalLiteral(Decimal(token.text))
+        elif token.word in ("true", "false"):
+            made = BooleanLiteral(token.word == "true")
+        else:
+            return None
+        self._take()
+        return made
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
