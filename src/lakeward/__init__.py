@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lakeward import late
 
 __version__ = "0.1.0"
 
@@ -18,17 +20,11 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(("AppendResult", "Batch", "FileInfo"), "lakeward.model.files"),
-    **dict.fromkeys(("Lake", "MetadataStore", "StorageManager", "connect"), "lakeward.lake"),
-    **dict.fromkeys(("Snapshot", "Table"), "lakeward.model.tables"),
-    **dict.fromkeys(("ConsumerOffset", "Partition", "SegmentInfo", "Topic", "TopicConfig"), "lakeward.model.topics"),
+    **dict.fromkeys(("AppendResult", "Batch", "FileInfo"), "model.files"),
+    **dict.fromkeys(("Lake", "MetadataStore", "StorageManager", "connect"), "lake"),
+    **dict.fromkeys(("Snapshot", "Table"), "model.tables"),
+    **dict.fromkeys(("ConsumerOffset", "Partition", "SegmentInfo", "Topic", "TopicConfig"), "model.topics"),
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use, so that `import lakeward` (and the command's --help) is quick."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module 'lakeward' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+__getattr__ = late.attributes(__name__, _HOMES)

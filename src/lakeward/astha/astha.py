@@ -9,7 +9,6 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
@@ -19,14 +18,13 @@ from lakeward.astha.router import Lane, groups
 from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
+from lakeward.logs import log
 from lakeward.model.events import SUBSCRIPTIONS, Subscriber
 from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
 from lakeward.registry.error_types import log_and_go_on
 from lakeward.registry.feed import Behind, Position, Reader
 from lakeward.registry.leases import Lease
 from lakeward.store.changes import Change
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 

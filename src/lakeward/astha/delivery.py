@@ -9,17 +9,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
+from lakeward import logs
 from lakeward.astha.entries import Entry, Task
 from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason as reason_of
 from lakeward.astha.router import Lane
 from lakeward.errors import LakewardError
+from lakeward.logs import log
 from lakeward.registry.feed import Position
 from lakeward.store.changes import Change
-
-log = structlog.get_logger()
 
 IDLE_SECONDS = 0.1
 
@@ -36,7 +34,7 @@ class Delivery:
         self._hold = hold
         self._park = park
         self._log: Any = log.bind(component=lane.name)
-        self._tells = structlog.is_configured()  # its default prints every level: thousands of lines a second
+        self._tells = logs.is_configured()  # its default prints every level: thousands of lines a second
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
         self._said: tuple[str, str | None] = ("closed", None)

@@ -7,14 +7,12 @@ import time
 from typing import Any, NamedTuple
 
 import msgspec
-import structlog
 
+from lakeward.logs import log
 from lakeward.model.events import WATCHED, Event, Operation
 from lakeward.registry import Registry
 from lakeward.registry.feed import Position, Reader
 from lakeward.store.changes import Change
-
-log = structlog.get_logger()
 
 
 class Item(NamedTuple):

@@ -143,16 +143,13 @@ def log_to_stderr(least: str = "INFO") -> None:
     """
     import logging
 
-    import structlog
+    from lakeward import logs
 
     wanted = os.environ.get("LAKEWARD_LOG", least).upper()
     level = logging.getLevelNamesMapping().get(wanted)
     if level is None:
         raise InvalidSetting(f"LAKEWARD_LOG={wanted!r} is none of DEBUG, INFO, WARNING, ERROR")
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-    )
+    logs.to_stderr(level)
 
 
 def limited(items: list[T], limit: int) -> list[T]:

@@ -1,6 +1,44 @@
-"""What looks after the tables: flush, recovery, clean-up, audit."""
+"""What looks after the tables: flush, recovery, clean-up, audit. Its modules are loaded when they are first used."""
 
-from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
-from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
+from __future__ import annotations
 
-__all__ = ["MetadataOrchestrator", "MetadataOrchestratorConfig", "SchemaManager", "SchemaManagerConfig"]
+from typing import TYPE_CHECKING
+
+from lakeward import late
+
+if TYPE_CHECKING:
+    from lakeward.components import (
+        audit,
+        cleaner,
+        expiry,
+        flushing,
+        manifest_merging,
+        recovery,
+        refs,
+        rollback,
+    )
+    from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
+    from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
+
+__all__ = [
+    "MetadataOrchestrator",
+    "MetadataOrchestratorConfig",
+    "SchemaManager",
+    "SchemaManagerConfig",
+    "audit",
+    "cleaner",
+    "expiry",
+    "flushing",
+    "manifest_merging",
+    "recovery",
+    "refs",
+    "rollback",
+]
+
+__getattr__ = late.attributes(
+    __name__,
+    {
+        **dict.fromkeys(("MetadataOrchestrator", "MetadataOrchestratorConfig"), "metadata_orchestrator"),
+        **dict.fromkeys(("SchemaManager", "SchemaManagerConfig"), "schema_manager"),
+    },
+)

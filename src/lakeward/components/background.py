@@ -6,13 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import structlog
-
 from lakeward.errors import LeaseHeld
+from lakeward.logs import log
 from lakeward.registry import Registry, leases
 from lakeward.registry.error_types import log_and_go_on
-
-log = structlog.get_logger()
 
 LEASE_SECONDS = 30.0
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import msgspec
-import structlog
 
 from lakeward.components import recovery
 from lakeward.errors import LakewardError, StorageError
+from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.registry import Registry, feed, retirement
 from lakeward.store import dialect, footers, intents, retired, tables, topics
-
-log = structlog.get_logger()
 
 
 class CleanResult(msgspec.Struct, frozen=True):

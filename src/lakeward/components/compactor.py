@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
-import structlog
 
 from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound
+from lakeward.logs import log
 from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
 from lakeward.pipeline import compaction
 from lakeward.pipeline.compaction import Compacted
@@ -28,8 +28,6 @@ from lakeward.retry import RetryConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = structlog.get_logger()
 
 Record: TypeAlias = TableFile | TableStats
 

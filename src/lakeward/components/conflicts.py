@@ -7,13 +7,10 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-import structlog
-
 from lakeward.errors import MetadataConflict
+from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.registry.snapshots import Conflict
-
-log = structlog.get_logger()
 
 TRIES = 20
 WAIT_SECONDS = 0.01

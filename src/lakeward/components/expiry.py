@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import msgspec
-import structlog
 
 from lakeward.components.metadata_change import Change, change, preview
 from lakeward.errors import InvalidInput, LeaseHeld
 from lakeward.iceberg import expiry
+from lakeward.logs import log
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, compaction
-
-log = structlog.get_logger()
 
 
 class ExpireResult(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import msgspec
-import structlog
 
 from lakeward.astha import Astha, AsthaConfig
 from lakeward.components.compactor import Compactor
@@ -17,10 +16,9 @@ from lakeward.components.metadata_orchestrator import MetadataOrchestrator
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.components.snapshotter import Snapshotter
 from lakeward.errors import InvalidInput
+from lakeward.logs import log
 from lakeward.model.events import Registers, Subscriber
 from lakeward.registry import HasRegistry, Registry
-
-log = structlog.get_logger()
 
 
 class Component(Subscriber[Any], Protocol):

@@ -14,20 +14,18 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
-import structlog
 
 from lakeward.components.conflicts import conflict_tries, moved_on
 from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
+from lakeward.logs import log
 from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
 from lakeward.model.properties import PARQUET_COMPRESSION
 from lakeward.model.tables import Document, TableMetadata
 from lakeward.registry import Registry, compaction, intents, snapshots
 from lakeward.registry.leases import Lease
 from lakeward.registry.snapshots import Made, Pending
-
-log = structlog.get_logger()
 
 HOLD_POLL_SECONDS = 0.05
 

@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
-import structlog
 
 from lakeward.components.flushing import flush
 from lakeward.components.manifest_merging import MergeResult, merge_manifests
 from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound
+from lakeward.logs import log
 from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
 from lakeward.model.tables import Table
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
 from lakeward.registry.error_types import error_code, log_and_go_on
-
-log = structlog.get_logger()
 
 Record: TypeAlias = TableMetadata | TableFile
 

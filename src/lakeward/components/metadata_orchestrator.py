@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
-import structlog
 
 from lakeward.errors import InvalidSetting
+from lakeward.logs import log
 from lakeward.model.events import TABLE_METADATA, TABLES, Event, Registers, Table, TableMetadata, WatchedTable
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
 from lakeward.registry.write_front import FrontLimits, FrontStatus
-
-log = structlog.get_logger()
 
 Record: TypeAlias = Table | TableMetadata
 

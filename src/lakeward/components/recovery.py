@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
-import structlog
 
 from lakeward.errors import LakewardError
+from lakeward.logs import log
 from lakeward.model.files import Intent
 from lakeward.registry import Registry
 from lakeward.store import dialect, intents
-
-log = structlog.get_logger()
 
 BATCH = 100
 

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import TopicNotFound
+from lakeward.logs import log
 from lakeward.model.properties import STRICT_RETENTION
 from lakeward.model.topics import Partition, SegmentInfo, Topic
 from lakeward.registry import Registry, segments, topics
 from lakeward.store import dialect, groups
 from lakeward.store import segments as segment_store
-
-log = structlog.get_logger()
 
 PAGE = 1_000
 

@@ -13,7 +13,6 @@ from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.components import refs as names
 from lakeward.components.flushing import Hold, flush
@@ -21,13 +20,12 @@ from lakeward.components.metadata_change import Change, change
 from lakeward.errors import SnapshotNotFound
 from lakeward.iceberg import manifest_lists, manifests, metadata, refs
 from lakeward.iceberg.manifests import DATA, Record
+from lakeward.logs import log
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, rollback, snapshots
 from lakeward.registry.retirement import Removed
 from lakeward.registry.rollback import Differences
 from lakeward.storage.engine import StorageEngine
-
-log = structlog.get_logger()
 
 HOLD_SECONDS = 5.0  # renewed meanwhile; queries wait for so long at most for a rollback that has died
 

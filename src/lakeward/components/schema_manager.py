@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
-import structlog
 
 from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
+from lakeward.logs import log
 from lakeward.model.events import (
     TABLE_COLUMNS,
     TABLE_METADATA,
@@ -33,8 +33,6 @@ from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import HasRegistry, Registry, registry_of, tables
 from lakeward.registry.schema_cache import CacheStats
 from lakeward.retry import RetryConfig
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | MetadataRow

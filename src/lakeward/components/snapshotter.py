@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
-import structlog
 
 from lakeward.components import expiry
 from lakeward.components.flushing import flush
 from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
+from lakeward.logs import log
 from lakeward.model.events import (
     TABLE_FILES,
     TABLE_METADATA,
@@ -34,8 +34,6 @@ from lakeward.model.snapshot_rules import SnapshotRules, rules_of
 from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
 from lakeward.registry.error_types import log_and_go_on
 from lakeward.registry.waiting import Waiting
-
-log = structlog.get_logger()
 
 Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 

@@ -8,17 +8,15 @@ from contextlib import contextmanager
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.components.background import repeated
 from lakeward.errors import InvalidInput
+from lakeward.logs import log
 from lakeward.registry import Registry
 from lakeward.store import schema, upkeep_postgresql, upkeep_sqlite
 from lakeward.store import sizes as size_store
 from lakeward.store.database import Database
 from lakeward.store.sizes import Sizes
-
-log = structlog.get_logger()
 
 CHECKPOINT_SECONDS = 60.0
 UPKEEP_SECONDS = 3_600.0

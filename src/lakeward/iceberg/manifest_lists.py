@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
-
 from lakeward.iceberg import avro, values
 from lakeward.iceberg.manifests import DATA, Encode, PartitionField, Record, Written
 from lakeward.model.tables import Document
@@ -21,6 +18,9 @@ from lakeward.model.tables import Document
 # Files ------------------------------------------------------------------------------------------------------------------
 @lru_cache(maxsize=4)
 def _schema(version: int) -> Document:
+    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
+    from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
     converted: Any = AvroSchemaConversion().iceberg_to_avro(
         MANIFEST_LIST_FILE_SCHEMAS[version], schema_name="manifest_file"
     )

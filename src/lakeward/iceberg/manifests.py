@@ -12,10 +12,6 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
-from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
-from pyiceberg.schema import make_compatible_name
-from pyiceberg.types import StructType
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakeward.errors import StorageError
 from lakeward.iceberg import avro, types, values
@@ -66,6 +62,10 @@ class Layout(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=4)
 def _entry_template(version: int) -> bytes:
     """The Avro schema of entries, with an empty partition, as JSON text: each user takes a copy."""
+    from pyiceberg.manifest import data_file_with_partition, manifest_entry_schema_with_data_file
+    from pyiceberg.types import StructType
+    from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
     schema = manifest_entry_schema_with_data_file(version, data_file_with_partition(StructType(), version))  # type: ignore[arg-type]
     converted: Any = AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_entry")
     data_file = next(f for f in converted["fields"] if f["name"] == "data_file")["type"]
@@ -104,7 +104,7 @@ def _avro_type(type_: str, field_id: int) -> Any:
 def _partition_record(schema: Document, spec: Document) -> Document:
     fields = []
     for field_id, name, _, _, kept in partition_fields(schema, spec):
-        written = make_compatible_name(name) if name.isascii() else _ascii_name(name)
+        written = _avro_name(name)
         field = {"name": written, "field-id": field_id, "type": ["null", _avro_type(kept, field_id)], "default": None}
         if written != name:
             field["iceberg-field-name"] = name
@@ -112,10 +112,11 @@ def _partition_record(schema: Document, spec: Document) -> Document:
     return {"type": "record", "name": "r102", "fields": fields}
 
 
-def _ascii_name(name: str) -> str:
+def _avro_name(name: str) -> str:
     """Avro's names are ASCII: every other character becomes _x and its number."""
-    plain = "".join(c if c.isascii() else f"_x{ord(c):X}" for c in name)
-    return make_compatible_name(plain)
+    from pyiceberg.schema import make_compatible_name
+
+    return make_compatible_name("".join(c if c.isascii() else f"_x{ord(c):X}" for c in name))
 
 
 def layout(version: int, schema: Document, spec: Document) -> Layout:

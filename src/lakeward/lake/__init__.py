@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lakeward import late
 
 if TYPE_CHECKING:
+    from lakeward.lake import ingest, log, rolling, writes
     from lakeward.lake.lake import Lake, connect
     from lakeward.lake.metadata_store import MetadataStore
     from lakeward.lake.rolling import RollingWriter
     from lakeward.lake.storage_manager import StorageManager
 
-__all__ = ["Lake", "MetadataStore", "RollingWriter", "StorageManager", "connect"]
+__all__ = ["Lake", "MetadataStore", "RollingWriter", "StorageManager", "connect", "ingest", "log", "rolling", "writes"]
 
 _HOMES = {
     **dict.fromkeys(("Lake", "connect"), "lake"),
@@ -20,10 +23,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: who only asks where an offset is does not load what writes tables (70 MB)."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module 'lakeward.lake' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"lakeward.lake.{_HOMES[name]}"), name)
+__getattr__ = late.attributes(__name__, _HOMES)

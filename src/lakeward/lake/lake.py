@@ -10,36 +10,18 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-from lakeward.components import audit, cleaner, expiry, flushing, manifest_merging, recovery, refs, rollback
+from lakeward import components, iceberg, lake, pipeline, registry, server
 from lakeward.config import Settings, load_settings
-from lakeward.iceberg.partitions import partition_spec, sort_order
-from lakeward.iceberg.schemas import schema_from
-from lakeward.lake import ingest, writes
-from lakeward.lake.log import TopicLog
-from lakeward.lake.rolling import RollingWriter
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
 from lakeward.model.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
-from lakeward.pipeline import compaction, compaction_plan, scan
-from lakeward.registry import (
-    Registry,
-    evolution,
-    footers,
-    leases,
-    namespaces,
-    open_registry,
-    retirement,
-    snapshots,
-    tables,
-)
-from lakeward.registry.counted import Counting
-from lakeward.registry.tables import FIRST_PARTITION_ID
-from lakeward.server.embedded import EmbeddedServer
+from lakeward.registry import Registry, open_registry
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakeward.registry.counted import Counting
 
 
 def connect(
@@ -77,7 +59,7 @@ class Lake:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._server: EmbeddedServer | None = None
+        self._server: server.embedded.EmbeddedServer | None = None
         self._lock = threading.Lock()
 
     @property
@@ -107,15 +89,15 @@ class Lake:
     # Namespaces and tables --------------------------------------------------------------------------------------------
     def create_namespace(self, name: NamespaceName, properties: Mapping[str, str] | None = None) -> Namespace:
         """Make a namespace; one that exists is returned as it is."""
-        return namespaces.create(self.registry, name, properties, if_absent=True)
+        return registry.namespaces.create(self.registry, name, properties, if_absent=True)
 
     def namespaces(self, parent: NamespaceName = ()) -> list[Namespace]:
         """The namespaces directly below one, or all that are at the top."""
-        return namespaces.list_namespaces(self.registry, parent)
+        return registry.namespaces.list_namespaces(self.registry, parent)
 
     def drop_namespace(self, name: NamespaceName) -> None:
         """Raises NamespaceNotFound, NamespaceNotEmpty."""
-        namespaces.drop(self.registry, name)
+        registry.namespaces.drop(self.registry, name)
 
     def create_table(
         self,
@@ -143,12 +125,14 @@ class Lake:
         Raises:
             TableAlreadyExists, InvalidName, InvalidSchema, InvalidInput.
         """
-        document, last_column_id = schema_from(schema, format_version)
-        spec, last_partition_id = partition_spec(partition_by, document, 0, FIRST_PARTITION_ID)
-        order = sort_order(sort_by, document, 1) if sort_by else tables.UNSORTED
+        document, last_column_id = iceberg.schemas.schema_from(schema, format_version)
+        spec, last_partition_id = iceberg.partitions.partition_spec(
+            partition_by, document, 0, registry.tables.FIRST_PARTITION_ID
+        )
+        order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else registry.tables.UNSORTED
         identifier = parse_table(name)
         self.create_namespace(identifier.namespace)
-        return tables.create(
+        return registry.tables.create(
             self.registry,
             identifier,
             schema=document,
@@ -166,22 +150,22 @@ class Lake:
 
     def table(self, name: TableName) -> Table:
         """Raises TableNotFound, InvalidName."""
-        return tables.load(self.registry, name)
+        return registry.tables.load(self.registry, name)
 
     def tables(self, namespace: NamespaceName | None = None) -> list[Table]:
         """The tables of a namespace, or of all."""
         wanted = [namespace] if namespace else [found.levels for found in self.namespaces()]
-        return [table for levels in wanted for table in tables.list_tables(self.registry, levels)]
+        return [table for levels in wanted for table in registry.tables.list_tables(self.registry, levels)]
 
     def rename_table(self, name: TableName, new_name: TableName) -> Table:
         """Raises TableNotFound, TableAlreadyExists, NamespaceNotFound."""
-        return tables.rename(self.registry, name, new_name)
+        return registry.tables.rename(self.registry, name, new_name)
 
     def drop_table(self, name: TableName, purge: bool = False) -> None:
         """Its files wait in quarantine; with `purge` they are deleted now."""
-        dropped = tables.drop(self.registry, name, purge=purge)
+        dropped = registry.tables.drop(self.registry, name, purge=purge)
         if purge:
-            cleaner.purge(self.registry, dropped)
+            components.cleaner.purge(self.registry, dropped)
 
     # Metadata ---------------------------------------------------------------------------------------------------------
     def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:
@@ -190,11 +174,11 @@ class Lake:
         Raises:
             MetadataVersionNotFound, TableNotFound.
         """
-        return tables.metadata(self.registry, self.table(name), version)
+        return registry.tables.metadata(self.registry, self.table(name), version)
 
     def metadata_versions(self, name: TableName) -> list[TableMetadata]:
         """All of them, oldest first. Raises TableNotFound."""
-        return tables.versions(self.registry, self.table(name))
+        return registry.tables.versions(self.registry, self.table(name))
 
     def add_column(self, name: TableName, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
         """Add a column at the end; rows that are there have null in it.
@@ -205,7 +189,7 @@ class Lake:
             InvalidSchema: the name is taken, or the type unknown.
             ColumnNotFound: of a path, the struct. TableNotFound.
         """
-        return evolution.add_column(self.registry, name, column, type, doc)
+        return registry.evolution.add_column(self.registry, name, column, type, doc)
 
     def drop_column(self, name: TableName, column: Any) -> TableMetadata:
         """Drop a column (a name or a path). Files keep it; a column of its name later is another one.
@@ -214,7 +198,7 @@ class Lake:
             InvalidSchema: the sort order or a partition uses it, of earlier files too.
             ColumnNotFound, TableNotFound.
         """
-        return evolution.drop_column(self.registry, name, column)
+        return registry.evolution.drop_column(self.registry, name, column)
 
     def rename_column(self, name: TableName, column: Any, new_name: str) -> TableMetadata:
         """Rename a column (a name or a path); files need no change.
@@ -223,7 +207,7 @@ class Lake:
             InvalidSchema: the name is taken.
             ColumnNotFound, TableNotFound.
         """
-        return evolution.rename_column(self.registry, name, column, new_name)
+        return registry.evolution.rename_column(self.registry, name, column, new_name)
 
     def widen_column(self, name: TableName, column: Any, type: Any) -> TableMetadata:
         """Give a column a wider type: int to long, float to double, a decimal more digits.
@@ -232,11 +216,11 @@ class Lake:
             InvalidSchema: the type is not wider.
             ColumnNotFound, TableNotFound.
         """
-        return evolution.widen_column(self.registry, name, column, type)
+        return registry.evolution.widen_column(self.registry, name, column, type)
 
     def move_column(self, name: TableName, column: Any, **where: Any) -> TableMetadata:
         """`first=True`, `before='b'` or `after='b'`."""
-        return evolution.move_column(self.registry, name, column, **where)
+        return registry.evolution.move_column(self.registry, name, column, **where)
 
     def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
         """Set properties of a table; None for a value removes one.
@@ -245,15 +229,15 @@ class Lake:
             InvalidInput: a value that cannot be used.
             TableNotFound.
         """
-        return evolution.set_properties(self.registry, name, properties)
+        return registry.evolution.set_properties(self.registry, name, properties)
 
     def set_partition_spec(self, name: TableName, partition_by: Sequence[Any] = ()) -> TableMetadata:
         """How files are partitioned that are written from now on, as for `create_table`; those that are there stay."""
-        return evolution.set_partition_spec(self.registry, name, partition_by)
+        return registry.evolution.set_partition_spec(self.registry, name, partition_by)
 
     def set_sort_order(self, name: TableName, sort_by: Sequence[Any] = ()) -> TableMetadata:
         """How files are sorted that are written from now on, as for `create_table`; those that are there stay."""
-        return evolution.set_sort_order(self.registry, name, sort_by)
+        return registry.evolution.set_sort_order(self.registry, name, sort_by)
 
     def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
         """Bring an earlier version of the metadata back, as a new version; rows stay as they are.
@@ -261,11 +245,11 @@ class Lake:
         Raises:
             MetadataVersionNotFound, TableNotFound.
         """
-        return evolution.rollback(self.registry, name, version)
+        return registry.evolution.rollback(self.registry, name, version)
 
     # Writing ----------------------------------------------------------------------------------------------------------
     def append(
-        self, name: TableName, data: Any, batch: writes.BatchKey = None, *, run: ingest.Run = None
+        self, name: TableName, data: Any, batch: lake.writes.BatchKey = None, *, run: lake.ingest.Run = None
     ) -> AppendResult:
         """Append a Spark DataFrame, an Arrow table or reader, rows (dicts), or files that exist: a path or several.
 
@@ -287,13 +271,13 @@ class Lake:
             TableNotFound, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
             SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was appended.
         """
-        key, identifier = writes.batch_of(batch), parse_table(name)
+        key, identifier = lake.writes.batch_of(batch), parse_table(name)
 
         def write(data: Any, counting: Counting) -> AppendResult:
-            make = writes.writer_for(data, self.settings.catalog)
-            return writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run=counting)
+            make = lake.writes.writer_for(data, self.settings.catalog)
+            return lake.writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run=counting)
 
-        return ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
+        return lake.ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
 
     def writer(
         self,
@@ -302,10 +286,10 @@ class Lake:
         rotate_bytes: int = 128 << 20,
         rotate_rows: int = 1_000_000,
         *,
-        run: ingest.Run = None,
-    ) -> RollingWriter:
+        run: lake.ingest.Run = None,
+    ) -> lake.rolling.RollingWriter:
         """A writer for small rows that keep coming; see RollingWriter."""
-        return RollingWriter(
+        return lake.rolling.RollingWriter(
             self.registry,
             name,
             rotate_seconds=rotate_seconds,
@@ -317,9 +301,9 @@ class Lake:
 
     # The topic log ----------------------------------------------------------------------------------------------------
     @cached_property
-    def log(self) -> TopicLog:
+    def log(self) -> lake.log.TopicLog:
         """Topics of records: append, read and consume them."""
-        return TopicLog(self.registry)
+        return lake.log.TopicLog(self.registry)
 
     # Reading ----------------------------------------------------------------------------------------------------------
     def scan(self, name: TableName, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
@@ -328,22 +312,24 @@ class Lake:
         `filter` is text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
         their statistics and row groups by the stored footers.
         """
-        planned, reading = footers.plan(self.registry, name, lambda versions: scan.prepare(versions, columns, filter))
+        planned, reading = registry.footers.plan(
+            self.registry, name, lambda versions: pipeline.scan.prepare(versions, columns, filter)
+        )
         engine = self.registry.engine(planned.table.location)
-        return scan.scan_files(reading, planned.files, footers.loader(self.registry, planned), engine)
+        return pipeline.scan.scan_files(reading, planned.files, registry.footers.loader(self.registry, planned), engine)
 
     def files(self, name: TableName, *, set_aside: bool = False) -> list[RegisteredFile]:
         """The live files; with `set_aside`, those that could not become part of a snapshot."""
-        return snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
+        return registry.snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
 
     # Snapshots --------------------------------------------------------------------------------------------------------
     def snapshots(self, name: TableName, *, expired: bool = False) -> list[TableSnapshot]:
         """The retained snapshots, oldest first; with `expired`, those too that can be read no more."""
-        return snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
+        return registry.snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
 
     def refs(self, name: TableName) -> list[SnapshotRef]:
         """The branches and tags of a table, by name; `main` is one once there is a snapshot."""
-        return refs.list_refs(self.registry, self.table(name))
+        return components.refs.list_refs(self.registry, self.table(name))
 
     def create_tag(
         self,
@@ -361,9 +347,9 @@ class Lake:
         Raises:
             SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
         """
-        wanted = refs.CURRENT if snapshot_id is None else snapshot_id
+        wanted = components.refs.CURRENT if snapshot_id is None else snapshot_id
         ref = SnapshotRef(name=tag, type="tag", snapshot_id=wanted, max_ref_age_ms=_milliseconds(max_age))
-        return refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+        return components.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
 
     def create_branch(
         self,
@@ -384,20 +370,20 @@ class Lake:
         ref = SnapshotRef(
             name=branch,
             type="branch",
-            snapshot_id=refs.CURRENT if snapshot_id is None else snapshot_id,
+            snapshot_id=components.refs.CURRENT if snapshot_id is None else snapshot_id,
             min_snapshots_to_keep=keep,
             max_snapshot_age_ms=_milliseconds(max_snapshot_age),
             max_ref_age_ms=_milliseconds(max_age),
         )
-        return refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+        return components.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
 
     def drop_tag(self, name: TableName, tag: str) -> SnapshotRef:
         """Raises RefNotFound, TableNotFound."""
-        return refs.drop_ref(self.registry, self.table(name), tag, "tag")
+        return components.refs.drop_ref(self.registry, self.table(name), tag, "tag")
 
     def drop_branch(self, name: TableName, branch: str) -> SnapshotRef:
         """Raises RefNotFound, InvalidName (of main), TableNotFound."""
-        return refs.drop_ref(self.registry, self.table(name), branch, "branch")
+        return components.refs.drop_ref(self.registry, self.table(name), branch, "branch")
 
     def expire_snapshots(
         self,
@@ -406,7 +392,7 @@ class Lake:
         keep: int | None = None,
         *,
         dry_run: bool = False,
-    ) -> expiry.ExpireResult:
+    ) -> components.expiry.ExpireResult:
         """Let go of snapshots older than a time (or an age) that are not the newest `keep` of a branch.
 
         Without arguments the table's `history.expire.*` properties say which. `clean` then deletes what only they reached.
@@ -414,35 +400,39 @@ class Lake:
         Raises:
             InvalidInput, MetadataConflict, TableNotFound.
         """
-        return expiry.expire(self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run)
+        return components.expiry.expire(
+            self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run
+        )
 
-    def rollback(self, name: TableName, to: int | str) -> rollback.RollbackResult:
+    def rollback(self, name: TableName, to: int | str) -> components.rollback.RollbackResult:
         """Make a retained snapshot (its id, or a branch's or tag's name) the current one again; see `rollback_table`.
 
         Raises:
             SnapshotNotFound, RefNotFound, LeaseHeld, MetadataConflict, AuditFailed, TableNotFound.
         """
-        return rollback.rollback_table(self.registry, self.table(name), to)
+        return components.rollback.rollback_table(self.registry, self.table(name), to)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
-    def flush(self, name: TableName) -> flushing.FlushResult:
+    def flush(self, name: TableName) -> components.flushing.FlushResult:
         """Make one snapshot of everything that is pending."""
-        return flushing.flush(self.registry, self.table(name).table_id, "manual")
+        return components.flushing.flush(self.registry, self.table(name).table_id, "manual")
 
-    def manifests(self, name: TableName) -> list[manifest_merging.ManifestInfo]:
+    def manifests(self, name: TableName) -> list[components.manifest_merging.ManifestInfo]:
         """The manifests of the snapshot that engines see now, oldest first."""
-        return manifest_merging.list_manifests(self.registry, self.table(name))
+        return components.manifest_merging.list_manifests(self.registry, self.table(name))
 
-    def merge_manifests(self, name: TableName) -> manifest_merging.MergeResult:
+    def merge_manifests(self, name: TableName) -> components.manifest_merging.MergeResult:
         """Merge manifests where there are many, as the table's properties say; `lakeward serve` does it by itself.
 
         Raises:
             TableNotFound, InvalidName.
             LeaseHeld: another merge of the table is under way.
         """
-        return manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
+        return components.manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
 
-    def hold(self, name: TableName, seconds: float = 60.0, wait: float = 0.0) -> AbstractContextManager[leases.Lease]:
+    def hold(
+        self, name: TableName, seconds: float = 60.0, wait: float = 0.0
+    ) -> AbstractContextManager[registry.leases.Lease]:
         """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.
 
         For a job of another engine that must not see its table move on, such as a long MERGE. Appends go on.
@@ -451,48 +441,48 @@ class Lake:
             TableNotFound, InvalidName.
             LeaseHeld: somebody else holds them still after `wait` seconds.
         """
-        return snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
+        return registry.snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
 
     def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any]]) -> int:
         """Take whole partitions out of the table; how many files were. Their files wait in quarantine."""
-        return retirement.retire_partitions(self.registry, self.table(name), list(partitions))
+        return registry.retirement.retire_partitions(self.registry, self.table(name), list(partitions))
 
     def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
         """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""
-        return retirement.retire_expired_partitions(self.registry, self.table(name), age)
+        return registry.retirement.retire_expired_partitions(self.registry, self.table(name), age)
 
     def retry_set_aside(self, name: TableName) -> int:
         """Make the files that could not become part of a snapshot pending again; how many were."""
-        return retirement.retry_set_aside(self.registry, self.table(name))
+        return registry.retirement.retry_set_aside(self.registry, self.table(name))
 
     def retire_set_aside(self, name: TableName) -> int:
         """Send the files that could not become part of a snapshot to quarantine; how many were."""
-        return retirement.retire_set_aside(self.registry, self.table(name))
+        return registry.retirement.retire_set_aside(self.registry, self.table(name))
 
-    def plan_compaction(self, name: TableName) -> compaction_plan.Plan:
+    def plan_compaction(self, name: TableName) -> pipeline.compaction_plan.Plan:
         """What `compact` would merge, and what it would leave, with the reasons. Only the registry is read."""
-        return compaction_plan.plan(self.registry, self.table(name))
+        return pipeline.compaction_plan.plan(self.registry, self.table(name))
 
-    def compact(self, name: TableName, spark: SparkSession | None = None) -> compaction.Compacted:
+    def compact(self, name: TableName, spark: SparkSession | None = None) -> pipeline.compaction.Compacted:
         """Merge a table's small files into larger ones, and make Parquet of JSON lines. Appends go on meanwhile.
 
         Raises:
             TableNotFound, InvalidName, InvalidSetting, SparkMissing, JavaMissing.
             LeaseHeld: somebody else is compacting the table.
         """
-        return compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
+        return pipeline.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
 
-    def recover(self) -> recovery.RecoveryResult:
+    def recover(self) -> components.recovery.RecoveryResult:
         """Clear what dead writers left: their leases have run out. Living writers are left alone."""
-        return recovery.recover(self.registry)
+        return components.recovery.recover(self.registry)
 
-    def clean(self) -> cleaner.CleanResult:
+    def clean(self) -> components.cleaner.CleanResult:
         """Delete what has been in quarantine for its time and is reachable no more."""
-        return cleaner.clean(self.registry)
+        return components.cleaner.clean(self.registry)
 
-    def audit(self, name: TableName, checksums: bool = False) -> audit.AuditReport:
+    def audit(self, name: TableName, checksums: bool = False) -> components.audit.AuditReport:
         """Compare the registry with the files themselves."""
-        return audit.audit(self.registry, self.table(name), checksums=checksums)
+        return components.audit.audit(self.registry, self.table(name), checksums=checksums)
 
     # Engines ----------------------------------------------------------------------------------------------------------
     def serve(self) -> tuple[str, str | None]:
@@ -501,9 +491,9 @@ class Lake:
             return self.settings.server_url, self.settings.token
         with self._lock:
             if self._server is None:
-                server = EmbeddedServer(self.registry)
-                server.start()
-                self._server = server
+                started = server.embedded.EmbeddedServer(self.registry)
+                started.start()
+                self._server = started
             return self._server.url, self._server.token
 
     @property
@@ -518,11 +508,11 @@ class Lake:
 
     def spark_conf(self) -> dict[str, str]:
         """The options that put this lake's catalog into a Spark session of one's own."""
-        from lakeward.pipeline.spark_session import spark_conf
-
         url, token = self.serve()
         is_s3 = self.registry.warehouse.location.startswith("s3://")
-        return spark_conf(url, token, self.settings.catalog, self.settings.engine_config if is_s3 else None)
+        return pipeline.spark_session.spark_conf(
+            url, token, self.settings.catalog, self.settings.engine_config if is_s3 else None
+        )
 
     def spark(self, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
         """A Spark session on the catalog: tables are `namespace.table` there, or `lakeward.namespace.table`.
@@ -530,9 +520,7 @@ class Lake:
         Raises:
             SparkMissing, JavaMissing: the message says what to install.
         """
-        from lakeward.pipeline.spark_session import spark_session
-
-        return spark_session({**self.spark_conf(), **(conf or {})}, master)
+        return pipeline.spark_session.spark_session({**self.spark_conf(), **(conf or {})}, master)
 
     def dataframe(self, name: TableName, spark: SparkSession | None = None) -> DataFrame:
         """A table as a Spark DataFrame: what is registered now, pending files too.

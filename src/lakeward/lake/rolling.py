@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
-import structlog
 
 from lakeward.errors import InvalidInput
 from lakeward.lake import ingest, letters, writes
+from lakeward.logs import log
 from lakeward.model.files import AppendResult, DataFile, Intent
 from lakeward.model.names import TableName
 from lakeward.model.operations import OperationType, SyncMode
@@ -27,8 +27,6 @@ from lakeward.registry import Registry, intents, registration, tables
 from lakeward.registry.counted import Counting, Joined
 from lakeward.registry.recording import Recorder, of_table
 from lakeward.registry.settling import is_settled
-
-log = structlog.get_logger()
 
 QUEUE_LIMIT = 16  # batches between `write` and the file: a full queue makes `write` wait
 TICK_SECONDS = 0.2

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
-import structlog
 
-from lakeward.components import flushing
+from lakeward import components
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.lake import letters
+from lakeward.logs import log
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName, is_storable
 from lakeward.model.tables import Table, TableMetadata
@@ -27,8 +27,6 @@ from lakeward.registry.counted import Counting
 from lakeward.registry.leases import Lease
 from lakeward.registry.registration import Removing
 from lakeward.registry.settling import is_settled
-
-log = structlog.get_logger()
 
 MAX_KEY = 1_000  # bytes of a stream's name or a batch's id, which one index holds together
 
@@ -185,7 +183,7 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
         return result
     started = time.perf_counter()
     try:
-        flushed = flushing.flush(registry, table.table_id, "sync")
+        flushed = components.flushing.flush(registry, table.table_id, "sync")
     except LakewardError as error:
         log.error("snapshot_left_to_the_next_flush", table=str(table.identifier), error=str(error), code=error.code)
         return result

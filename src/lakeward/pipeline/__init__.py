@@ -1,1 +1,14 @@
-"""What moves rows: writes, scans, and the Spark jobs behind them."""
+"""What moves rows: writes, scans, and the Spark jobs behind them. Its modules are loaded when they are first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakeward import late
+
+if TYPE_CHECKING:
+    from lakeward.pipeline import compaction, compaction_plan, scan, spark_session
+
+__all__ = ["compaction", "compaction_plan", "scan", "spark_session"]
+
+__getattr__ = late.attributes(__name__)

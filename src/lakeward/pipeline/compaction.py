@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
-import structlog
 
 from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
+from lakeward.logs import log
 from lakeward.model.files import DataFile, Intent
 from lakeward.model.operations import SyncMode
 from lakeward.model.properties import TARGET_FILE_SIZE
@@ -31,8 +31,6 @@ from lakeward.registry.settling import is_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = structlog.get_logger()
 
 LEASE_SECONDS = 30.0
 

@@ -9,16 +9,14 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import DataLoss, InvalidOffset, ObjectNotFound, StorageError
+from lakeward.logs import log
 from lakeward.model.topics import Partition, SegmentInfo, Topic
 from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.registry import segments
 from lakeward.storage.engine import StorageEngine
 from lakeward.store import partitions
-
-log = structlog.get_logger()
 
 PARTITION = "partition"
 COLUMNS = ("topic", PARTITION, "offset", TIMESTAMP, KEY, VALUE, HEADERS)  # of what is read

@@ -10,8 +10,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from pyiceberg.transforms import parse_transform
-from pyiceberg.types import NestedField, PrimitiveType
 
 from lakeward.errors import InvalidSchema
 from lakeward.iceberg import transforms, values
@@ -79,6 +77,9 @@ def _aligned(array: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=512)
 def _transform(transform: str, source: str) -> Any:
+    from pyiceberg.transforms import parse_transform
+    from pyiceberg.types import NestedField, PrimitiveType
+
     type_ = NestedField.model_validate({"id": 1, "name": "x", "type": source, "required": False}).field_type
     assert isinstance(type_, PrimitiveType)
     return parse_transform(transform).pyarrow_transform(type_)

@@ -14,16 +14,14 @@ from datetime import datetime
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-import structlog
 
+from lakeward.logs import log
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import runs
 from lakeward.registry.error_types import error_code
 from lakeward.registry.handle import Registry
 from lakeward.registry.recording import described, insert_failure, message_of, not_recorded
 from lakeward.store import dialect
-
-log = structlog.get_logger()
 
 
 class Counting(Protocol):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
-import structlog
 
 from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
+from lakeward.logs import log
 from lakeward.model.tables import TableMetadata, Warehouse
 from lakeward.registry.schema_cache import SchemaCache
 from lakeward.registry.write_front import WriteFront
@@ -26,8 +26,6 @@ from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
 from lakeward.store import dialect, intents, migrate, tables, warehouses
 from lakeward.store.database import Database
-
-log = structlog.get_logger()
 
 VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not remembered
 

@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import LakewardError, TableNotFound, TopicNotFound
+from lakeward.logs import log
 from lakeward.model.files import Intent
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import flush_prefix, write_prefix
 from lakeward.store import dialect, intents, tables, topics
-
-log = structlog.get_logger()
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 

@@ -10,13 +10,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
+from lakeward.logs import log
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, leases
-
-log = structlog.get_logger()
 
 POLL_SECONDS = 0.05
 

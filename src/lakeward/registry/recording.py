@@ -17,16 +17,14 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
+from lakeward.logs import log
 from lakeward.model.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry import error_log, runs
 from lakeward.registry.error_types import error_code, error_type
 from lakeward.registry.handle import Registry
 from lakeward.registry.pulse import pulse_of
-
-log = structlog.get_logger()
 
 HEARTBEAT_SECONDS = 30.0
 MAX_MESSAGE = 4_000  # characters of an error's message: Spark's hold the traces of every stage

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import InvalidInput, LakewardError, LeaseHeld
 from lakeward.iceberg.partitions import partition_fields, partition_value
+from lakeward.logs import log
 from lakeward.model.files import (
     PartitionValues,
     RegisteredFile,
@@ -26,8 +26,6 @@ from lakeward.registry.handle import Registry
 from lakeward.registry.snapshots import keep_name
 from lakeward.registry.tables import metadata_in
 from lakeward.store import dialect, files, footers, retired, stats
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 

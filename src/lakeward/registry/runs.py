@@ -8,17 +8,15 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.errors import InvalidInput, StatusConflict
+from lakeward.logs import log
 from lakeward.model import exact
 from lakeward.model.operations import SyncMode, SyncRun, SyncRunStatistics, SyncStatus
 from lakeward.registry import arguments, redaction
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined, unknown_run
 from lakeward.store import dialect, runs
-
-log = structlog.get_logger()
 
 PAGE = 100
 RECOVERED_AT_ONCE = 200  # runs that one transaction gives up

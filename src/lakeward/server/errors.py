@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from lakeward.errors import LakewardError
+from lakeward.logs import log
 
 RETRY_AFTER_SECONDS = 1  # what a 503 asks a client to wait
-
-_log = structlog.get_logger()
 
 # Types that clients know, by our codes; else by status.
 _TYPES_BY_CODE = {
@@ -72,7 +70,7 @@ def add_error_handlers(app: FastAPI) -> None:
 def _on_lakeward_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, LakewardError)
     if error.status >= 500:
-        _log.warning("request failed", method=request.method, path=request.url.path, code=error.code, error=str(error))
+        log.warning("request failed", method=request.method, path=request.url.path, code=error.code, error=str(error))
     return to_response(error)
 
 
@@ -94,7 +92,7 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
 
 def _on_anything_else(request: Request, error: Exception) -> Response:
     """A fault of ours: the client learns its kind, the log the rest."""
-    _log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+    log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
     return error_response(
         500, "ServiceFailureException", f"internal error ({type(error).__name__}); see the server's log"
     )

@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
-import pyarrow as pa
-import pyarrow.fs
 
 from lakeward.errors import InvalidInput, InvalidSetting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.fs
 
 CHUNK_SIZE = 4 << 20  # bytes read at a time where an object is read whole
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
+from lakeward import storage
 from lakeward.errors import InvalidSetting
 from lakeward.storage.engine import StorageEngine
-from lakeward.storage.local import LocalEngine
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
-from lakeward.storage.s3 import S3Engine
 
 ENGINES = ("local", "s3")
 
@@ -47,4 +46,4 @@ def engine_name(location_or_name: str) -> str:
 @functools.lru_cache(maxsize=64)
 def _engine(name: str, config: bytes) -> StorageEngine:
     settings = msgspec.json.decode(config)
-    return LocalEngine(settings) if name == "local" else S3Engine(settings)
+    return storage.local.LocalEngine(settings) if name == "local" else storage.s3.S3Engine(settings)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-import psycopg
 import sqlalchemy as sa
 
 from lakeward.config import without_password
@@ -273,7 +272,7 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     """
     state = getattr(error.orig, "sqlstate", None) or ""
     told = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
-    is_connecting = isinstance(error.orig, psycopg.OperationalError) and not state
+    is_connecting = isinstance(error, sa.exc.OperationalError) and not state
     return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
 
 

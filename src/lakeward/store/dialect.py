@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 
 def is_sqlite(connection: sa.Connection) -> bool:
@@ -60,7 +60,11 @@ def insert(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 def insert_of(name: str, table: sa.Table) -> Any:
-    return (sqlite if name == "sqlite" else postgresql).insert(table)
+    if name == "sqlite":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql
+
+    return postgresql.insert(table)
 
 
 def lock_tables(connection: sa.Connection, table_ids: Iterable[int]) -> None:
@@ -95,4 +99,4 @@ def _in(connection: sa.Connection, column: sa.ColumnElement[Any], values: list[A
     if is_sqlite(connection):
         each = sa.func.json_each(msgspec.json.encode(values).decode()).table_valued("value")
         return column.in_(sa.select(each.c.value))
-    return column == sa.func.any(sa.bindparam(None, values, type_=postgresql.ARRAY(type_)))
+    return column == sa.func.any(sa.bindparam(None, values, type_=sa.ARRAY(type_)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from psycopg.types.string import TextLoader
-
 # SQLite ---------------------------------------------------------------------------------------------------------------
 BUSY_TIMEOUT_MS = 60_000  # how long a statement waits for another program's lock (our own writers wait at the gate)
 SQLITE_ARGUMENTS: dict[str, Any] = {
@@ -35,5 +33,7 @@ _SESSION = "SET DateStyle = 'ISO'; SET default_transaction_isolation = 'read com
 
 def prepare_session(connection: Any) -> None:
     """On a new connection of psycopg. JSON stays text: `types.Json` decodes."""
+    from psycopg.types.string import TextLoader
+
     connection.adapters.register_loader("json", TextLoader)
     connection.execute(_SESSION)

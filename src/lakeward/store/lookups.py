@@ -13,8 +13,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from lakeward.store import dialect
 from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
 from lakeward.store.prepared import Prepared, Row
@@ -48,6 +46,7 @@ class Lookups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._driver: Any = database.engine.dialect.dbapi  # sqlite3, or psycopg where it is used
         self._threads = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
         self._inherited: list[object] = []
@@ -101,7 +100,7 @@ class Lookups:
             else:
                 cursor = connection.execute(ready.text, ready.named(parameters), prepare=True)
             return [None if row is None else ready.record(row) for row in fetch(cursor)]
-        except (sqlite3.Error, psycopg.Error):
+        except self._driver.Error:
             self._drop()
             return None
 
@@ -138,10 +137,10 @@ class Lookups:
                 (version,) = self._own().versions.execute("PRAGMA data_version").fetchone()
                 return int(version)
             result = self._own().connection.pgconn.exec_(_SNAPSHOT)
-        except (sqlite3.Error, psycopg.Error):
+        except self._driver.Error:
             self._drop()
             return None
-        if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+        if result.status != self._driver.pq.ExecStatus.TUPLES_OK:
             self._drop()
             return None
         return str(result.get_value(0, 0), "ascii")
@@ -174,7 +173,7 @@ class Lookups:
             connection.execute("PRAGMA query_only = ON")
             return connection
         arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **POSTGRESQL_ARGUMENTS}
-        opened = psycopg.connect(**arguments, autocommit=True)
+        opened = self._driver.connect(**arguments, autocommit=True)
         prepare_session(opened)
         opened.execute(dialect.EXTEND_PATH, [self._database.metadata_schema, False])
         opened.execute(_BY_INDEX)

@@ -27,13 +27,12 @@ topics = table(
     sa.Index("ix_topics_warehouse_id", "warehouse_id"),
 )
 # A deleted topic's name is free again.
-sa.Index(
+partial_index(
     "uq_topics_warehouse_id_name",
     topics.c.warehouse_id,
     topics.c.name,
+    where=topics.c.deleted_at.is_(None),
     unique=True,
-    sqlite_where=topics.c.deleted_at.is_(None),
-    postgresql_where=topics.c.deleted_at.is_(None),
 )
 partial_index("ix_topics_deleted_at", topics.c.deleted_at, where=topics.c.deleted_at.is_not(None))
 

@@ -191,14 +191,13 @@ partial_index(
     where=dead_letter_queue.c.status == sa.literal_column("'processing'"),
 )
 # The same source record failing again raises the count of its row.
-sa.Index(
+partial_index(
     "uq_dead_letter_queue_source_record",
     dead_letter_queue.c.schema_name,
     dead_letter_queue.c.table_name,
     dead_letter_queue.c.source_record_id,
+    where=dead_letter_queue.c.source_record_id.is_not(None),
     unique=True,
-    sqlite_where=dead_letter_queue.c.source_record_id.is_not(None),
-    postgresql_where=dead_letter_queue.c.source_record_id.is_not(None),
 )
 
 OPERATIONS = frozenset({"sync_markers", "schema_registry", "sync_runs", "error_log", "dead_letter_queue"})

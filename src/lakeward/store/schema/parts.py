@@ -43,5 +43,7 @@ def not_negative(*columns: str) -> list[sa.CheckConstraint]:
     return [sa.CheckConstraint(f"{column} >= 0", name=column) for column in columns]
 
 
-def partial_index(name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool]) -> None:
-    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+def partial_index(name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool], unique: bool = False) -> None:
+    """An index over some of the rows. Migrations make it, on PostgreSQL too: to be given an option of a database, SQLAlchemy
+    loads all that it has for it, which every program would wait for."""
+    sa.Index(name, *columns, unique=unique, sqlite_where=where)
