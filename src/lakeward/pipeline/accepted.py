@@ -25,6 +25,7 @@ from lakeward.errors import FileRefused, InvalidInput
 from lakeward.iceberg import arrow, types, values
 from lakeward.iceberg.types import TypeDocument
 from lakeward.pipeline.nested import check_map_keys, required_below
+from lakeward.pipeline.plain_values import array_of
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 _NOT_NUMBERS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
@@ -70,7 +71,7 @@ def decode(given: Sequence[Any], type_: TypeDocument, path: str, *, written: boo
     if isinstance(type_, str):
         return _primitives(given, type_, path, written)
     target = arrow.to_arrow_type(dict(type_))
-    missing = pa.array([v is None for v in given], pa.bool_())
+    missing = array_of([v is None for v in given], pa.bool_())
     if type_["type"] == "struct":
         return _structs(given, type_, target, missing, path, written)
     if type_["type"] == "list":
@@ -147,7 +148,7 @@ def _flat(lists: Sequence[Sequence[Any] | None]) -> tuple[pa.Array, list[Any]]:
     for each in lists:
         flat.extend(() if each is None else each)
         offsets.append(len(flat))
-    return pa.array(offsets, pa.int32()), flat
+    return array_of(offsets, pa.int32()), flat
 
 
 def shown(value: Any) -> str:
@@ -198,15 +199,15 @@ def _quickly(given: Sequence[Any], type_: str, target: pa.DataType) -> pa.Array 
     try:
         if kind is _NATIVE.get(_kind(type_)):
             # From the double, since Arrow's float32 would be an infinity for what is too large.
-            return narrowed(pa.array(given, pa.float64()), target) if type_ == "float" else pa.array(given, target)
+            return narrowed(array_of(given, pa.float64()), target) if type_ == "float" else array_of(given, target)
         if kind is str:
-            return from_texts(pa.array(given, pa.string()), type_, target)
+            return from_texts(array_of(given, pa.string()), type_, target)
         if kind is datetime and type_.startswith("timestamp"):
             with_zone = type_.startswith("timestamptz")
             fits = all(v is None or (v.tzinfo is not None) == with_zone for v in given)
-            return pa.array(given, target) if fits else None
+            return array_of(given, target) if fits else None
         if kind is uuid.UUID and type_ == "uuid":
-            storage = pa.array([None if v is None else v.bytes for v in given], target.storage_type)
+            storage = array_of([None if v is None else v.bytes for v in given], target.storage_type)
             return pa.ExtensionArray.from_storage(target, storage)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, FileRefused):
         pass  # one by one, the first that is wrong is found
@@ -240,14 +241,14 @@ def narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _from_raw(raws: list[Any], type_: str, target: pa.DataType) -> pa.Array:
     if type_ == "date":
-        return pa.array(raws, pa.int32()).view(target)
+        return array_of(raws, pa.int32()).view(target)
     if type_.startswith("time"):
-        return pa.array(raws, pa.int64()).view(target)
+        return array_of(raws, pa.int64()).view(target)
     if (parts := types.decimal_parts(type_)) is not None:
-        return pa.array([None if v is None else _EXACT.scaleb(Decimal(v), -parts[1]) for v in raws], target)
+        return array_of([None if v is None else _EXACT.scaleb(Decimal(v), -parts[1]) for v in raws], target)
     if type_ == "uuid":
-        return pa.ExtensionArray.from_storage(target, pa.array(raws, target.storage_type))
-    return pa.array(raws, target)
+        return pa.ExtensionArray.from_storage(target, array_of(raws, target.storage_type))
+    return array_of(raws, target)
 
 
 # One value -----------------------------------------------------------------------------------------------------------------
