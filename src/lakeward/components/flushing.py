@@ -1,31 +1,35 @@
-"""Flush: everything that is pending becomes one Iceberg snapshot, and what compaction did another one.
+"""Flush: everything that is pending becomes one Iceberg snapshot, and what compaction did another one of the same commit.
 
-Objects are read and written outside of any SQL transaction; a short one at the end swaps the metadata's location. Whoever
-loses that race serves the winner's metadata, if it covers what was pending when the loser began.
+Objects are read and written outside of any SQL transaction; a short one at the end swaps the metadata's location. A flush owes
+its caller what was pending when the caller asked, and no more. So callers of one process who ask for a table at once share a
+flush, and whoever loses a race serves the winner's metadata, if it covers what was pending then.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from lakeward.components.conflicts import conflict_tries, moved_on
+from lakeward.components.conflicts import FairLock, committed
 from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.logs import log
-from lakeward.model.files import Intent, PartitionValues, RetiredFile, partition_values
+from lakeward.model.files import Intent, PartitionValues, RegisteredFile, RetiredFile, partition_values
 from lakeward.model.properties import PARQUET_COMPRESSION
-from lakeward.model.tables import Document, TableMetadata
+from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import Registry, compaction, intents, snapshots
 from lakeward.registry.leases import Lease
-from lakeward.registry.snapshots import Made, Pending
+from lakeward.registry.snapshots import Goal, Held, Made, NewSnapshot, Pending
+from lakeward.registry.turns import Turn
 
 HOLD_POLL_SECONDS = 0.05
 
@@ -42,13 +46,31 @@ class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-# One flush of a table at a time in a process: the next one mostly finds nothing left to do. A lock lives while it is used.
-_locks: WeakValueDictionary[tuple[str, int], threading.Lock] = WeakValueDictionary()
+class _AtTable:
+    """What the threads of this process share that commit metadata of one table."""
+
+    def __init__(self) -> None:
+        self.lock = FairLock()
+        self.mutex = threading.Lock()
+        self.coming: dict[bool, Flight] = {}  # by `files`: flushes that have not looked yet at what is pending
 
 
-def lock_of(registry: Registry, table_id: int) -> threading.Lock:
+_at_tables: WeakValueDictionary[tuple[str, int], _AtTable] = WeakValueDictionary()
+_at_tables_lock = threading.Lock()
+
+
+def _at(registry: Registry, table_id: int) -> _AtTable:
+    key = (registry.database.url.render_as_string(), table_id)
+    with _at_tables_lock:
+        return _at_tables.setdefault(key, _AtTable())
+
+
+@contextmanager
+def metadata_lock(registry: Registry, table_id: int) -> Iterator[None]:
     """What a commit of new metadata of the table holds in this process, so that its commits do not fail one another."""
-    return _locks.setdefault((registry.database.url.render_as_string(), table_id), threading.Lock())
+    at = _at(registry, table_id)  # which lives as long as somebody has it
+    with at.lock:
+        yield
 
 
 class Hold(NamedTuple):
@@ -65,12 +87,14 @@ def flush(
     *,
     files: bool = True,
     hold: Hold | None = None,
+    turn: Turn | None = None,
     wait: float | None = None,
 ) -> FlushResult:
     """Make the Iceberg metadata of a table show all that the registry says; without `files`, its schema and properties.
 
     Args:
         trigger: query, manual, sync, time or size; kept with the snapshot.
+        turn: the caller's, who has queued for a commit that this one belongs to; with a hold alone. It is tried once.
         wait: for how many seconds to wait for somebody who holds the table; none: the setting `hold_timeout_seconds`.
 
     Raises:
@@ -80,110 +104,165 @@ def flush(
         MetadataConflict: others were quicker in all tries.
         StorageError: an object cannot be read or written.
     """
-    started = time.perf_counter()
-    first = snapshots.pending(registry, table_id, with_files=files)
-    if first.is_empty:
-        return _unchanged(first, started)
     wait = registry.settings.hold_timeout_seconds if wait is None else wait
     deadline = time.monotonic() + wait
-    state, done = first, list[Made]()
-    for attempt in conflict_tries("flush_conflict", first.table):
-        if hold is None and _is_kept(state):
-            state = _await_release(registry, table_id, files, deadline, wait)
-        with _alone(registry, table_id) as at_once:
-            # The first time, at once, it is as fresh as can be, and the commit looks whether it still holds.
-            if attempt.number or not at_once:
-                state = snapshots.pending(registry, table_id, with_files=files)
-            if hold is None and _is_kept(state):
-                continue  # the wait is not under the lock: whoever holds the table needs it
-            if state.is_empty or _covered(first, state):
-                return _result(done, started) if done else _unchanged(state, started)
-            step, operation = compaction.next_snapshot(state)
-            with attempt:
-                done.append(_attempt(registry, step, trigger, operation, hold))
-                if step is state:
-                    return _result(done, started)
-    raise moved_on(first.table, "commit what is pending")
+    while True:
+        goal = snapshots.goal(registry, table_id, with_files=files)
+        if goal.is_empty:
+            return FlushResult(metadata_location=goal.location)
+        if hold is not None:
+            return _commit_pending(registry, goal.table, partial(_same, goal), trigger, files, hold, turn)
+        try:
+            if goal.is_kept:
+                raise held_too_long(goal.table, wait)
+            flight, is_ours = board(registry, goal, trigger, files=files)
+            if is_ours:
+                flight.fly()
+            return flight.result.result()
+        except LeaseHeld:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(HOLD_POLL_SECONDS)
 
 
-@contextmanager
-def _alone(registry: Registry, table_id: int) -> Iterator[bool]:
-    """Hold the table's lock in this process; whether it was free."""
-    lock = lock_of(registry, table_id)
-    at_once = lock.acquire(blocking=False)
-    if not at_once:
-        lock.acquire()
-    try:
-        yield at_once
-    finally:
-        lock.release()
+def _same(goal: Goal) -> Goal:
+    return goal
 
 
-def _unchanged(state: Pending, started: float) -> FlushResult:
-    assert state.table.metadata_location is not None
-    return FlushResult(metadata_location=state.table.metadata_location, seconds=time.perf_counter() - started)
+def held_too_long(table: Table, wait: float) -> LeaseHeld:
+    """To be raised by whoever has waited for so many seconds."""
+    return LeaseHeld(
+        f"{table.identifier}: its pending files are held by {snapshots.hold_name(table)!r}, and the wait of {wait} s is over; "
+        "try again later"
+    )
 
 
-def _result(done: Sequence[Made], started: float) -> FlushResult:
-    snapshot = done[-1].snapshot
+class Flight:
+    """A flush that all share who board it before it departs. Whoever boarded first makes it, by `fly`."""
+
+    def __init__(self, registry: Registry, at: _AtTable, goal: Goal, trigger: str, files: bool) -> None:
+        self.result = Future[FlushResult]()
+        self.goal = goal
+        self._registry, self._at, self._trigger, self._files = registry, at, trigger, files
+
+    def fly(self) -> None:
+        """Make the flush. What goes wrong is in the result, for all."""
+        try:
+            table = self.goal.table
+            self.result.set_result(_commit_pending(self._registry, table, self.depart, self._trigger, self._files))
+        except BaseException as error:
+            self.depart()
+            self.result.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def depart(self) -> Goal:
+        """From now on nobody boards; what is owed to those who have."""
+        with self._at.mutex:
+            if self._at.coming.get(self._files) is self:
+                del self._at.coming[self._files]
+            return self.goal
+
+
+def board(registry: Registry, goal: Goal, trigger: str, *, files: bool = True) -> tuple[Flight, bool]:
+    """The table's next flush, which commits what the caller has seen pending, and whether it is the caller who makes it.
+
+    Its result raises as `flush` does, and LeaseHeld at once.
+    """
+    at = _at(registry, goal.table.table_id)
+    with at.mutex:
+        there = at.coming.get(files)
+        if there is not None:
+            there.goal = there.goal.with_that_of(goal)
+            return there, False
+        ours = at.coming[files] = Flight(registry, at, goal, trigger, files)
+        return ours, True
+
+
+def _commit_pending(
+    registry: Registry,
+    table: Table,
+    depart: Callable[[], Goal],
+    trigger: str,
+    files: bool,
+    hold: Hold | None = None,
+    turn: Turn | None = None,
+) -> FlushResult:
+    """Commit what is pending now, or find it committed. `depart` is called when it is about to be looked at, and says what is
+    owed.
+
+    Raises LeaseHeld: somebody holds the table.
+    """
+    started = time.perf_counter()
+
+    def attempt(_: int, turn: Turn | None) -> FlushResult:
+        with metadata_lock(registry, table.table_id):
+            goal = depart()
+            state = snapshots.pending(registry, table.table_id, with_files=files)
+            if goal.is_covered_by(state):
+                assert state.table.metadata_location is not None
+                seconds = time.perf_counter() - started
+                return FlushResult(metadata_location=state.table.metadata_location, seconds=seconds)
+            if hold is None and state.is_kept:
+                raise held_too_long(state.table, 0)
+            try:
+                return _result(_attempt(registry, state, trigger, hold, turn), started)
+            except Held:
+                raise held_too_long(state.table, 0) from None
+
+    return attempt(0, turn) if turn is not None else committed(registry, table, "commit what is pending", attempt)
+
+
+def _result(made: Made, started: float) -> FlushResult:
     return FlushResult(
-        metadata_location=done[-1].metadata_location,
-        snapshot_id=None if snapshot is None else snapshot["snapshot-id"],
-        files=sum(len(made.added) for made in done),
-        rows=sum(file.row_count for made in done for file in made.added),
-        removed=sum(len(made.removed) for made in done),
-        rejected=sum(len(made.rejected) for made in done),
+        metadata_location=made.metadata_location,
+        snapshot_id=made.new[-1].snapshot["snapshot-id"] if made.new else None,
+        files=sum(len(new.added) for new in made.new),
+        rows=sum(file.row_count for new in made.new for file in new.added),
+        removed=sum(len(new.removed) for new in made.new),
+        rejected=len(made.rejected),
         seconds=time.perf_counter() - started,
     )
 
 
-def _await_release(registry: Registry, table_id: int, files: bool, deadline: float, wait: float) -> Pending:
-    """What is pending, once nobody holds it: an older view is never served instead."""
-    while True:
-        state = snapshots.pending(registry, table_id, with_files=files)
-        if not _is_kept(state):
-            return state
-        if time.monotonic() >= deadline:
-            raise LeaseHeld(
-                f"{state.table.identifier}: its pending files are held by {snapshots.hold_name(state.table)!r}, and the "
-                f"wait of {wait} s is over; try again later"
-            )
-        time.sleep(HOLD_POLL_SECONDS)
-
-
-def _is_kept(state: Pending) -> bool:
-    return state.is_held and bool(state.files or state.removals)
-
-
-def _covered(first: Pending, now: Pending) -> bool:
-    """Whether all that was pending at first has been committed by somebody else: what came later need not be."""
-    if now.table.metadata_location is None or now.table.iceberg_version < first.table.version:
-        return False
-    pending_files = {file.file_id for file in now.files}
-    pending_removals = {file.retired_id for file in now.removals}
-    return pending_files.isdisjoint(file.file_id for file in first.files) and pending_removals.isdisjoint(
-        file.retired_id for file in first.removals
-    )
-
-
-def _attempt(registry: Registry, state: Pending, trigger: str, operation: str | None, hold: Hold | None) -> Made:
+def _attempt(registry: Registry, state: Pending, trigger: str, hold: Hold | None, turn: Turn | None) -> Made:
     """Build and commit once. Whatever goes wrong, the objects of this attempt are gone after it."""
     with intents.declared(registry, state.table, "flush") as intent:
-        made = build(registry, state, intent, operation, hold)
-        snapshots.commit(registry, state.table, intent, made, trigger, hold=hold and hold.lease)
+        made = build(registry, state, intent, hold)
+        snapshots.commit(registry, state.table, intent, made, trigger, hold=hold and hold.lease, turn=turn)
     for file, reason in made.rejected:
         log.error("file_set_aside", table=str(state.table.identifier), file=file.file_path, reason=reason)
     return made
 
 
-def build(
-    registry: Registry, state: Pending, intent: Intent, operation: str | None = None, hold: Hold | None = None
-) -> Made:
-    """Write the objects of a flush below the intent's prefix; nothing is committed yet. `operation`: see build_snapshot."""
+def build(registry: Registry, state: Pending, intent: Intent, hold: Hold | None = None) -> Made:
+    """Write the objects of a flush below the intent's prefix; nothing is committed yet.
+
+    One metadata file, in which readers see all of it at once: what changes rows, and then, as a snapshot of its own, what
+    compaction has swapped.
+    """
     engine = registry.engine(state.table.location)
     document, superseded = next_document(registry, state)
-    built = _snapshot(state, document, intent, engine.read, engine.write, operation)
-    return write_metadata(registry, state, intent, built.document if built else document, superseded, built, hold=hold)
+    new: list[NewSnapshot] = []
+    rejected: list[tuple[RegisteredFile, str]] = []
+    for part, operation in compaction.parts_of(state):
+        built = _snapshot(part, document, intent, engine.read, engine.write, operation)
+        document = built.document
+        rejected += built.rejected
+        if built.snapshot is not None:
+            new.append(_new_snapshot(part, built, built.snapshot))
+    return write_metadata(registry, state, intent, document, superseded, new, rejected, hold=hold)
+
+
+def _new_snapshot(part: Pending, built: Built, snapshot: Document) -> NewSnapshot:
+    left_out = {file.file_id for file, _ in built.rejected}
+    return NewSnapshot(
+        snapshot=snapshot,
+        added=[file for file in part.files if file.file_id not in left_out],
+        removed=list(part.removals),
+        superseded=built.superseded,
+        first_row_ids=built.first_row_ids,
+    )
 
 
 def next_document(registry: Registry, state: Pending) -> tuple[Document, list[tuple[str, str]]]:
@@ -204,7 +283,8 @@ def write_metadata(
     intent: Intent,
     document: Document,
     superseded: list[tuple[str, str]],
-    built: Built | None = None,
+    new: Sequence[NewSnapshot] = (),
+    rejected: Sequence[tuple[RegisteredFile, str]] = (),
     left: Sequence[Document] = (),
     hold: Hold | None = None,
 ) -> Made:
@@ -212,27 +292,21 @@ def write_metadata(
 
     Args:
         superseded: (kind, location) of what the new file does not need.
+        new: the snapshots that the document has and the last one has not, oldest first.
         left: snapshots that have been taken out of the document already.
     """
     document, trimmed = (document, []) if state.is_held and hold is None else _trimmed(registry, document, hold)
-    location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"])
-    registry.engine(location).write(location, metadata.encode(document))
-    rejected = built.rejected if built else []
-    left_out = {file.file_id for file, _ in rejected}
-    snapshot = built.snapshot if built else None
+    codec = metadata.codec_of(document)
+    location = intent.prefix + metadata.metadata_file_name(document["last-sequence-number"], codec)
+    registry.engine(location).write(location, metadata.encode(document, codec))
     left = [*left, *trimmed]
-    superseded = [*superseded, *(("manifest_list", each["manifest-list"]) for each in left)]
-    superseded += [("manifest", manifest) for manifest in (built.superseded if built else ())]
     return Made(
         metadata_location=location,
         document=document,
-        snapshot=snapshot,
-        added=[file for file in state.files if file.file_id not in left_out] if snapshot else [],
-        removed=list(state.removals) if snapshot else [],
-        rejected=rejected,
-        superseded=superseded,
+        new=list(new),
+        rejected=list(rejected),
+        superseded=[*superseded, *(("manifest_list", each["manifest-list"]) for each in left)],
         trimmed=left,
-        first_row_ids=built.first_row_ids if built else {},
     )
 
 
@@ -264,9 +338,7 @@ def _for_engines(version: TableMetadata) -> TableMetadata:
 
 def _snapshot(
     state: Pending, document: Document, intent: Intent, read: Read, write: Write, operation: str | None
-) -> Built | None:
-    if not state.files and not state.removals:
-        return None
+) -> Built:
     return build_snapshot(
         document,
         state.files,

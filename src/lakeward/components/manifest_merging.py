@@ -3,7 +3,7 @@
 What is expensive, reading the old manifests and writing the new ones, needs no lock and no particular state of the table:
 the new ones stand for the old ones in any later snapshot that still lists them. Only the short rest, a manifest list and a
 metadata file, is made against the current metadata and committed by compare-and-swap, as a flush is. Where another commit
-is quicker, that rest is made again; after a few tries the merge gives up, and ingest never waits for it.
+is quicker, that rest is made again, at last in turn with the others; ingest never waits for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.components import flushing
-from lakeward.components.conflicts import conflict_tries
+from lakeward.components.conflicts import committed
+from lakeward.errors import MetadataConflict
 from lakeward.iceberg import manifest_lists, manifests, merging, metadata
 from lakeward.iceberg.commit import Read, fresh_id
 from lakeward.iceberg.manifests import Record
@@ -25,10 +26,10 @@ from lakeward.model.files import Intent
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, intents, leases, snapshots
 from lakeward.registry.leases import Lease
-from lakeward.registry.snapshots import Conflict, Made
+from lakeward.registry.snapshots import Conflict, Held, Made, NewSnapshot
+from lakeward.registry.turns import Turn
 from lakeward.storage.engine import StorageEngine
 
-TRIES = 8
 WAIT_SECONDS = 0.05  # longer than a flush waits, which goes first
 LEASE_SECONDS = 60.0
 TRIGGER = "size"  # of the manifests; the snapshot's operation, replace, tells it from a flush
@@ -122,21 +123,28 @@ def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> Me
     document, rule, rows = _look(registry, table)
     snapshot_id = fresh_id(document)
     merged = write_merged(engine, document, merging.plan(rows, rule), intent, snapshot_id)
-    for attempt in conflict_tries("merge_conflict", table, TRIES, WAIT_SECONDS):
-        with attempt:
-            with flushing.lock_of(registry, table.table_id):
-                made = commit(registry, table, intent, merged, snapshot_id, lease)
-            if made is None or made.snapshot is None:  # what was to be merged has left meanwhile
-                return MergeResult(conflicts=attempt.number)
-            summary = made.snapshot["summary"]
-            return MergeResult(
-                snapshot_id=snapshot_id,
-                replaced=int(summary["manifests-replaced"]),
-                created=int(summary["manifests-created"]),
-                entries=int(summary["entries-processed"]),
-                conflicts=attempt.number,
-            )
-    return MergeResult(conflicts=TRIES)
+    lost = 0
+
+    def attempt(number: int, turn: Turn | None) -> Made | None:
+        nonlocal lost
+        lost = number
+        with flushing.metadata_lock(registry, table.table_id):
+            return commit(registry, table, intent, merged, snapshot_id, lease, turn)
+
+    try:
+        made = committed(registry, table, "merge its manifests", attempt, WAIT_SECONDS)
+    except (Held, MetadataConflict):
+        return MergeResult(conflicts=lost + 1)
+    if made is None:  # what was to be merged has left meanwhile
+        return MergeResult(conflicts=lost)
+    summary = made.new[0].snapshot["summary"]
+    return MergeResult(
+        snapshot_id=snapshot_id,
+        replaced=int(summary["manifests-replaced"]),
+        created=int(summary["manifests-created"]),
+        entries=int(summary["entries-processed"]),
+        conflicts=lost,
+    )
 
 
 def write_merged(
@@ -149,7 +157,13 @@ def write_merged(
 
 
 def commit(
-    registry: Registry, table: Table, intent: Intent, merged: list[Merged], snapshot_id: int, lease: Lease
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    merged: list[Merged],
+    snapshot_id: int,
+    lease: Lease,
+    turn: Turn | None = None,
 ) -> Made | None:
     """Put merged manifests in the place of theirs in what is the table's metadata now; none if nothing of it fits any more.
 
@@ -170,13 +184,15 @@ def commit(
     if not merged:
         return None
     built = merging.replace(document, rows, merged, write=engine.write, prefix=intent.prefix, snapshot_id=snapshot_id)
-    made = flushing.write_metadata(registry, state, intent, built.document, superseded, built)
+    assert built.snapshot is not None
+    new = [NewSnapshot(snapshot=built.snapshot, superseded=built.superseded)]
+    made = flushing.write_metadata(registry, state, intent, built.document, superseded, new)
 
     def check(connection: sa.Connection, _: datetime) -> None:
         leases.check(connection, lease)
 
     try:
-        snapshots.commit(registry, state.table, intent, made, TRIGGER, check)
+        snapshots.commit(registry, state.table, intent, made, TRIGGER, check, turn=turn)
     except Conflict:
         engine.delete([*built.written, made.metadata_location])
         raise

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import NamedTuple
 
 from lakeward.components import flushing
-from lakeward.components.conflicts import conflict_tries, moved_on
+from lakeward.components.conflicts import committed
 from lakeward.components.flushing import Hold
 from lakeward.iceberg import metadata
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.settling import Also
-from lakeward.registry.snapshots import Pending
+from lakeward.registry.snapshots import Conflict, Held, Pending
+from lakeward.registry.turns import Turn
 
 
 class Change(NamedTuple):
@@ -33,12 +34,13 @@ def change(
     registry: Registry,
     table_id: int,
     edit: Edit,
-    before_retry: Callable[[], object] = lambda: None,
+    before_retry: Callable[[Turn | None], object] = lambda _: None,
     hold: Hold | None = None,
 ) -> bool:
     """Write a table's metadata file as `edit` has it and make it the current one; whether there was something to change.
 
-    Where the table moves on meanwhile, `edit` is asked again, after `before_retry`, with what the metadata is then.
+    Where the table moves on meanwhile, `edit` is asked again, after `before_retry`, with what the metadata is then. That one
+    gets the turn, once it has come to that.
 
     Raises:
         TableNotFound: the table has been dropped.
@@ -46,14 +48,19 @@ def change(
         LeaseLost: `hold` ran out.
         StorageError: an object cannot be read or written; and what `edit` raises.
     """
-    state = snapshots.pending(registry, table_id, with_files=False)
-    for attempt in conflict_tries("change_conflict", state.table):
-        if attempt.number:
-            before_retry()
+
+    def attempt(number: int, turn: Turn | None) -> bool:
+        if number:
+            before_retry(turn)
+        with flushing.metadata_lock(registry, table_id):
             state = snapshots.pending(registry, table_id, with_files=False)
-        with attempt, flushing.lock_of(registry, table_id):
-            return _try(registry, state, edit, hold)
-    raise moved_on(state.table, "change it")
+            try:
+                return _try(registry, state, edit, hold, turn)
+            except Held as held:  # with what is known of the hold then, it may go on
+                raise Conflict(str(held)) from held
+
+    table = snapshots.goal(registry, table_id, with_files=False).table
+    return committed(registry, table, "change it", attempt)
 
 
 def preview(registry: Registry, table_id: int, edit: Edit) -> None:
@@ -63,7 +70,7 @@ def preview(registry: Registry, table_id: int, edit: Edit) -> None:
     edit(state.table, document, state.now)
 
 
-def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None) -> bool:
+def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None, turn: Turn | None) -> bool:
     document, superseded = flushing.next_document(registry, state)
     wanted = edit(state.table, document, state.now)
     if wanted is None:
@@ -75,7 +82,7 @@ def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None) -> b
             registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left, hold=hold
         )
         lease = None if hold is None else hold.lease
-        snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also, hold=lease)
+        snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also, hold=lease, turn=turn)
     return True
 
 

@@ -25,6 +25,7 @@ from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, rollback, snapshots
 from lakeward.registry.retirement import Removed
 from lakeward.registry.rollback import Differences
+from lakeward.registry.turns import Turn
 from lakeward.storage.engine import StorageEngine
 
 HOLD_SECONDS = 5.0  # renewed meanwhile; queries wait for so long at most for a rollback that has died
@@ -64,16 +65,16 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
 def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, stack: ExitStack) -> RollbackResult:
     is_kept = False
 
-    def flush_first() -> None:
-        flush(registry, table.table_id, "manual", hold=hold)
+    def flush_first(turn: Turn | None = None) -> None:
+        flush(registry, table.table_id, "manual", hold=hold, turn=turn)
 
-    def flush_again() -> None:
+    def flush_again(turn: Turn | None) -> None:
         """What was replaced or retired meanwhile goes into the snapshot before; from now on that waits."""
         nonlocal is_kept
         if not is_kept:
             stack.enter_context(snapshots.keep(registry, table, seconds=HOLD_SECONDS))
             is_kept = True
-        flush_first()
+        flush_first(turn)
 
     flush_first()
     engine = registry.engine(table.location)

@@ -6,6 +6,7 @@ Documents are plain dicts and are never changed in place: each function returns 
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Collection
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,10 @@ from lakeward.iceberg.schemas import same_schema, with_schema_id
 from lakeward.model.tables import Document, Table, TableMetadata
 
 MAIN = "main"
+CODEC_PROPERTY = "write.metadata.compression-codec"
+GZIP = "gzip"
+GZIP_LEVEL = 6
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
@@ -191,14 +196,29 @@ def _log_without(log: list[Document], gone: Collection[int]) -> list[Document]:
     return log[start:]
 
 
-def metadata_file_name(version: int) -> str:
-    """'00012-<uuid>.metadata.json'."""
-    return f"{version:05d}-{uuid4()}.metadata.json"
+def codec_of(document: Document) -> str:
+    """How the table's metadata files are compressed: 'gzip', unless its properties say 'none'."""
+    named = (document.get("properties") or {}).get(CODEC_PROPERTY, GZIP)
+    return "none" if named.lower() == "none" else GZIP
 
 
-def encode(document: Document) -> bytes:
+def metadata_file_name(version: int, codec: str = "none") -> str:
+    """'00012-<uuid>.metadata.json', with '.gz' in it where it is compressed: readers go by the name."""
+    return f"{version:05d}-{uuid4()}{'.gz' if codec == GZIP else ''}.metadata.json"
+
+
+def encode(document: Document, codec: str = "none") -> bytes:
     """The document as the bytes of a metadata file."""
-    return msgspec.json.encode(document)
+    data = msgspec.json.encode(document)
+    return gzip.compress(data, GZIP_LEVEL, mtime=0) if codec == GZIP else data
+
+
+def plain(data: bytes) -> bytes:
+    """The JSON of a metadata file, compressed or not. Raises StorageError."""
+    try:
+        return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise StorageError(f"metadata file of {len(data)} bytes cannot be read: {error}") from error
 
 
 def decode(data: bytes) -> Document:
@@ -208,8 +228,6 @@ def decode(data: bytes) -> Document:
         StorageError: it is no JSON object.
     """
     try:
-        if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, OSError, EOFError) as error:
+        return msgspec.json.decode(plain(data), type=dict[str, Any])
+    except msgspec.DecodeError as error:
         raise StorageError(f"metadata file of {len(data)} bytes cannot be read: {error}") from error

@@ -91,6 +91,9 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
         return partition_values(self.partition_key)
 
 
+COMPACTED = "compacted by "  # and an intent: why a file was retired whose rows are in others now
+
+
 class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One row of retired_files: an object in quarantine."""
 
@@ -109,6 +112,11 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None  # the quarantine is over: the footer is gone, the object goes next
     record: dict[str, Any] | None  # the table_files row, so that a rollback can bring it back
     topic_id: int | None = None
+
+    @property
+    def compacted_by(self) -> str | None:
+        """The intent of the compaction whose files have its rows now; none where it left otherwise."""
+        return self.reason.removeprefix(COMPACTED) if self.reason.startswith(COMPACTED) else None
 
 
 class FileInfo(msgspec.Struct, frozen=True):

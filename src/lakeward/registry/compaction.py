@@ -1,7 +1,8 @@
 """Compaction as the registry sees it: which files are small, and the transaction that swaps them for larger ones.
 
 The rows of the table stay what they are. A swap of pending files changes nothing for Iceberg, which has not seen them; one of
-committed files leaves removals and new files, which the next flush commits as a snapshot of its own, a 'replace'.
+committed files leaves removals and new files, which the next flush commits as a snapshot of its own, a 'replace', beside what else
+it commits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import DataLoss
-from lakeward.model.files import DataFile, Intent, RegisteredFile, RetiredFile, partition_key
+from lakeward.model.files import COMPACTED, DataFile, Intent, RegisteredFile, RetiredFile, partition_key
 from lakeward.model.tables import Table, TableStats
 from lakeward.registry import leases, registration, retirement
 from lakeward.registry.handle import Registry
@@ -23,7 +24,6 @@ from lakeward.registry.snapshots import Pending, hold_name
 from lakeward.store import dialect, files, retired, stats
 from lakeward.store import intents as intent_store
 
-REASON = "compacted by "  # and the intent of the files that hold the rows now
 PartitionId = tuple[int, str]  # spec id, partition key
 State = Literal["landing", "pending", "committed"]
 
@@ -183,7 +183,7 @@ def _swap(
             leases.check(connection, lease)
         now = dialect.now(connection)
         present = _unchanged(connection, table, old)
-        reason = REASON + intent.intent_id
+        reason = COMPACTED + intent.intent_id
         retirement.retire_present(connection, registry, table, present, reason, now)
         newest = max(file.registered_at for file in present)
         registration.insert_files(connection, registry, table, made, intent.intent_id, now, newest)
@@ -213,27 +213,27 @@ def _partition(file: RegisteredFile) -> PartitionId:
 
 
 # Its snapshot -------------------------------------------------------------------------------------------------------------
-def next_snapshot(state: Pending) -> tuple[Pending, str | None]:
-    """(what the next snapshot is made of, its operation where it is 'replace').
+def parts_of(state: Pending) -> list[tuple[Pending, str | None]]:
+    """What a commit's snapshots are made of, in order, and their operation where it is 'replace'.
 
     What compaction has swapped comes last, and alone: readers that follow a table's snapshots pass over those that change no
     row, and must not so pass over an append.
     """
     swapped = _neutral(state)
-    if not swapped:
-        return state, None
-    others = [file for file in state.files if file.intent_id not in swapped]
-    gone = [file for file in state.removals if _intent_of(file.reason) not in swapped]
-    if others or gone:
-        return msgspec.structs.replace(state, files=others, removals=gone), None
-    return state, "replace"
+    parts: list[tuple[Pending, str | None]] = []
+    for is_swap, operation in ((False, None), (True, "replace")):
+        coming = [file for file in state.files if (file.intent_id in swapped) == is_swap]
+        leaving = [file for file in state.removals if (file.compacted_by in swapped) == is_swap]
+        if coming or leaving:
+            parts.append((msgspec.structs.replace(state, files=coming, removals=leaving), operation))
+    return parts
 
 
 def _neutral(state: Pending) -> set[str]:
     """The intents of the swaps whose new files have just the rows that left: none of them has been retired since."""
     rows = Counter[str]()
     for file in state.removals:
-        if (intent := _intent_of(file.reason)) is not None and file.record is not None:
+        if (intent := file.compacted_by) is not None and file.record is not None:
             rows[intent] -= file.record["row_count"]
     for each in state.files:
         if each.intent_id is not None and each.intent_id in rows:
@@ -241,9 +241,5 @@ def _neutral(state: Pending) -> set[str]:
     return {intent for intent, balance in rows.items() if balance == 0}
 
 
-def _intent_of(reason: str) -> str | None:
-    return reason.removeprefix(REASON) if reason.startswith(REASON) else None
-
-
 def _intents_in(removals: Sequence[RetiredFile]) -> set[str]:
-    return {intent for file in removals if (intent := _intent_of(file.reason)) is not None}
+    return {intent for file in removals if (intent := file.compacted_by) is not None}

@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from lakeward.errors import SnapshotNotFound, TableNotFound
 from lakeward.model.files import Intent, RegisteredFile, RetiredFile
 from lakeward.model.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
-from lakeward.registry import counters, leases
+from lakeward.registry import counters, leases, turns
 from lakeward.registry.handle import Registry
 from lakeward.registry.settling import Also
 from lakeward.registry.tables import metadata_in
+from lakeward.registry.turns import Turn
 from lakeward.store import dialect, files, intents, retired, snapshots, tables
 
 
@@ -34,23 +35,89 @@ class Pending(msgspec.Struct, frozen=True):
     def is_empty(self) -> bool:
         return not (self.versions or self.files or self.removals)
 
+    @property
+    def is_kept(self) -> bool:
+        return self.is_held and bool(self.files or self.removals)
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What was pending at one moment, by the last ids of it: what came later has higher ones."""
+
+    table: Table
+    is_current: bool  # the metadata file shows the table's version
+    is_held: bool
+    file_id: int = 0
+    retired_id: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.is_current and not self.has_files
+
+    @property
+    def location(self) -> str:
+        """Of the metadata as it is. There is one where nothing is pending."""
+        assert self.table.metadata_location is not None
+        return self.table.metadata_location
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self.file_id or self.retired_id)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.is_held and self.has_files
+
+    def is_covered_by(self, now: Pending) -> bool:
+        """Whether all of it has been committed."""
+        return (
+            now.table.metadata_location is not None
+            and now.table.iceberg_version >= self.table.version
+            and not any(file.file_id <= self.file_id for file in now.files)
+            and not any(file.retired_id <= self.retired_id for file in now.removals)
+        )
+
+    def with_that_of(self, other: Goal) -> Goal:
+        """Both of two."""
+        later = self if self.table.version >= other.table.version else other
+        return msgspec.structs.replace(
+            later,
+            is_current=self.is_current and other.is_current,
+            file_id=max(self.file_id, other.file_id),
+            retired_id=max(self.retired_id, other.retired_id),
+        )
+
+
+class NewSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot of a commit, and what it changes."""
+
+    snapshot: Document
+    added: list[RegisteredFile] = []
+    removed: list[RetiredFile] = []
+    superseded: list[str] = []  # manifests that the snapshot before lists and this one does not
+    first_row_ids: dict[str, int] = {}  # by path of the added files, in format version 3
+
 
 class Made(msgspec.Struct, frozen=True):
-    """What a flush has written and now commits."""
+    """What has been written and is now to be committed: one metadata file, with no new snapshot, one, or several."""
 
     metadata_location: str
     document: Document
-    snapshot: Document | None
-    added: list[RegisteredFile]
-    removed: list[RetiredFile]
+    new: list[NewSnapshot]  # oldest first
     rejected: list[tuple[RegisteredFile, str]]
     superseded: list[tuple[str, str]]  # (kind, location) of objects that the new metadata does not need
     trimmed: list[Document]  # snapshots that have left the metadata file
-    first_row_ids: dict[str, int] = {}  # by path of the added files, in format version 3
 
 
 class Conflict(Exception):
     """The table moved while the flush was made; nothing was committed."""
+
+
+class Held(Conflict):
+    """Somebody has taken a hold of the table since."""
+
+
+class NotOurTurn(Conflict):
+    """Others lost races before, and have the turn now."""
 
 
 def hold_name(table: Table) -> str:
@@ -84,12 +151,30 @@ def keep(registry: Registry, table: Table, *, seconds: float) -> AbstractContext
     return leases.held(registry, keep_name(table), seconds=seconds, locked=[table.table_id])
 
 
+def goal(registry: Registry, table_id: int, *, with_files: bool = True) -> Goal:
+    """What is pending now; with `with_files` false, metadata versions alone. Raises TableNotFound: it has been dropped."""
+    with registry.database.read() as connection:
+        table = _live(connection, table_id)
+        return Goal(
+            table=table,
+            is_current=table.iceberg_version == table.version and table.metadata_location is not None,
+            is_held=leases.is_held(connection, hold_name(table)),
+            file_id=files.last_pending(connection, table_id) if with_files else 0,
+            retired_id=retired.last_removal_pending(connection, table_id) if with_files else 0,
+        )
+
+
+def _live(connection: sa.Connection, table_id: int) -> Table:
+    table = tables.by_id(connection, table_id)
+    if table is None or table.dropped_at is not None:
+        raise TableNotFound(f"Table does not exist: table {table_id} was dropped")
+    return table
+
+
 def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pending:
     """Raises TableNotFound: the table has been dropped."""
     with registry.database.read() as connection:
-        table = tables.by_id(connection, table_id)
-        if table is None or table.dropped_at is not None:
-            raise TableNotFound(f"Table does not exist: table {table_id} was dropped")
+        table = _live(connection, table_id)
         is_current = table.iceberg_version == table.version and table.metadata_location is not None
         return Pending(
             table=table,
@@ -111,37 +196,43 @@ def commit(
     trigger: str,
     also: Also | None = None,
     hold: leases.Lease | None = None,
+    turn: Turn | None = None,
 ) -> None:
     """Make a flush the table's current metadata: one short transaction, or nothing.
 
     Args:
         also: what else belongs to the commit; it may raise Conflict.
         hold: the lease of whoever holds the table and commits this.
+        turn: with it nobody else commits. Pending files that have been replaced or retired meanwhile are committed as they
+            were, and leave with the next snapshot: else who replaces files without a pause would keep all others waiting.
 
     Raises:
-        Conflict: the intent is gone, the metadata is no longer what the flush was built on, a file has left meanwhile, or
-            somebody else holds the table now.
+        Conflict: the intent is gone, the metadata is no longer what the flush was built on, a file has left meanwhile, or it
+            is another's turn.
+        Held: somebody else holds the table now.
         LeaseLost: `hold` ran out.
     """
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
         now = dialect.now(connection)
-        document, snapshot = made.document, made.snapshot
+        document = made.document
         if not intents.take(connection, intent.intent_id):
             raise Conflict(f"the intent {intent.intent_id} is gone")
         if hold is not None:
             leases.check(connection, hold)
-        elif (snapshot is not None or made.trimmed) and leases.is_held(connection, hold_name(table)):
-            raise Conflict("the table is held since")
+        elif (made.new or made.trimmed) and leases.is_held(connection, hold_name(table)):
+            raise Held("the table is held since")
+        if turns.first(connection, table) not in (None, turn and turn.name):
+            raise NotOurTurn("others have lost races before")
         values = {
             "metadata_location": made.metadata_location,
             "iceberg_version": table.version,
             "current_snapshot_id": document.get("current-snapshot-id"),
         }
         if not tables.swap_metadata(connection, table.table_id, table.metadata_location, values):
-            raise Conflict("another flush was quicker")
-        if snapshot is not None:
-            _commit_snapshot(connection, table, made, snapshot, trigger, now)
+            raise Conflict("another commit was quicker")
+        for new in made.new:
+            _commit_snapshot(connection, table, new, made.metadata_location, trigger, now, is_alone=turn is not None)
         if also is not None:
             also(connection, now)
         _set_aside(connection, registry, table, made.rejected, now)
@@ -149,12 +240,22 @@ def commit(
 
 
 def _commit_snapshot(
-    connection: sa.Connection, table: Table, made: Made, snapshot: Document, trigger: str, now: datetime
+    connection: sa.Connection,
+    table: Table,
+    new: NewSnapshot,
+    metadata_location: str,
+    trigger: str,
+    now: datetime,
+    *,
+    is_alone: bool,
 ) -> None:
+    snapshot = new.snapshot
     snapshot_id, sequence = snapshot["snapshot-id"], snapshot["sequence-number"]
-    if made.added and _mark_committed(connection, table, made, snapshot_id, sequence) != len(made.added):
-        raise Conflict("a pending file has left meanwhile")
-    gone = [file.retired_id for file in made.removed]
+    if new.added and _mark_committed(connection, table, new, snapshot_id, sequence) != len(new.added):
+        if not is_alone:
+            raise Conflict("a pending file has left meanwhile")
+        _mark_left(connection, table, new, snapshot_id, sequence)
+    gone = [file.retired_id for file in new.removed]
     if gone and retired.mark_removed(connection, gone, snapshot_id, sequence) != len(gone):
         raise Conflict("a removal was committed meanwhile")
     row = TableSnapshot(
@@ -167,18 +268,48 @@ def _commit_snapshot(
         summary=snapshot["summary"],
         manifest_list=snapshot["manifest-list"],
         schema_id=snapshot["schema-id"],
-        metadata_location=made.metadata_location,
+        metadata_location=metadata_location,
         trigger=trigger,
         created_at=now,
     )
     snapshots.insert(connection, row)
 
 
-def _mark_committed(connection: sa.Connection, table: Table, made: Made, snapshot_id: int, sequence: int) -> int:
-    if made.first_row_ids:
-        by_file = {file.file_id: made.first_row_ids[file.file_path] for file in made.added}
+def _mark_left(connection: sa.Connection, table: Table, new: NewSnapshot, snapshot_id: int, sequence: int) -> None:
+    """Files that were replaced or retired while the snapshot was made: it has them, and the next one takes them out.
+
+    What a compaction took away is no such file: its rows are in the file that took its place, and would be there twice.
+
+    Raises Conflict.
+    """
+    there = {
+        file.file_id
+        for file in files.by_ids(connection, table.table_id, [file.file_id for file in new.added])
+        if file.snapshot_id == snapshot_id
+    }
+    left = [file.file_path for file in new.added if file.file_id not in there]
+    rows = [
+        row
+        for row in retired.by_paths(connection, left)
+        if row.table_id == table.table_id
+        and row.snapshot_id is None
+        and row.ended_at is None
+        and row.record is not None
+    ]
+    if len(rows) != len(left) or any(row.compacted_by is not None for row in rows):
+        raise Conflict("a pending file has left meanwhile")
+    for row in rows:
+        ids = {"snapshot_id": snapshot_id, "sequence_number": sequence}
+        first_row_id = new.first_row_ids.get(row.file_path)
+        record = {**(row.record or {}), **ids, "first_row_id": first_row_id}
+        retired.mark_listed(connection, row.retired_id, {**ids, "record": record})
+
+
+def _mark_committed(connection: sa.Connection, table: Table, new: NewSnapshot, snapshot_id: int, sequence: int) -> int:
+    if new.first_row_ids:
+        by_file = {file.file_id: new.first_row_ids[file.file_path] for file in new.added}
         return files.mark_committed_with_row_ids(connection, table.table_id, by_file, snapshot_id, sequence)
-    ids = [file.file_id for file in made.added]
+    ids = [file.file_id for file in new.added]
     return files.mark_committed(connection, table.table_id, ids, snapshot_id, sequence)
 
 
@@ -206,7 +337,9 @@ def _supersede(connection: sa.Connection, registry: Registry, table: Table, made
     if made.trimmed:
         _keep_readable(connection, registry, table, made.trimmed, expires_at)
         snapshots.mark_expired(connection, table.table_id, now, [each["snapshot-id"] for each in made.trimmed])
-    sequence = None if made.snapshot is None else made.snapshot["sequence-number"]
+    superseded: list[tuple[str, str, int | None]] = [(kind, location, None) for kind, location in made.superseded]
+    for new in made.new:
+        superseded += [("manifest", location, new.snapshot["sequence-number"]) for location in new.superseded]
     rows: list[dict[str, Any]] = [
         {
             "table_id": table.table_id,
@@ -216,9 +349,9 @@ def _supersede(connection: sa.Connection, registry: Registry, table: Table, made
             "reason": "superseded",
             "retired_at": now,
             "expires_at": expires_at,
-            "removed_sequence": sequence if kind == "manifest" else None,
+            "removed_sequence": sequence,
         }
-        for kind, location in made.superseded
+        for kind, location, sequence in superseded
     ]
     if rows:
         retired.insert(connection, rows)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from lakeward.components import flushing
 from lakeward.errors import ObjectNotFound
+from lakeward.iceberg import metadata
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
 from lakeward.registry import Registry, tables
@@ -67,7 +68,7 @@ def _answer(registry: Registry, table: Table, location: str, known: str | None) 
         return Response(status_code=304, headers={"ETag": tag})
     body = _LOADED % (
         msgspec.json.encode(location),
-        _read(registry, location),
+        metadata.plain(_read(registry, location)),
         msgspec.json.encode(_client_config(registry, table)),
     )
     return Response(body, media_type="application/json", headers={"ETag": tag})

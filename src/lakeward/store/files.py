@@ -52,6 +52,12 @@ def pending_sizes(connection: sa.Connection, table_id: int) -> list[sa.Row[int, 
     return list(connection.execute(query.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)))
 
 
+def last_pending(connection: sa.Connection, table_id: int) -> int:
+    """The highest file_id of those that `pending` gives; 0 if there is none."""
+    query = sa.select(_c.file_id).where(_c.table_id == table_id, PENDING).order_by(_c.file_id.desc()).limit(1)
+    return connection.execute(query).scalar() or 0
+
+
 def count_pending(connection: sa.Connection, table_id: int) -> int:
     query = sa.select(sa.func.count()).where(_c.table_id == table_id, PENDING)
     return int(connection.execute(query).scalar_one())

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.store.dialect import is_sqlite
+from lakeward.store.dialect import begins, is_sqlite
 from lakeward.store.schema import leases
 
 LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
@@ -58,3 +59,20 @@ def renew(connection: sa.Connection, name: str, fence: int, now: datetime, expir
 def release(connection: sa.Connection, name: str, fence: int, now: datetime) -> None:
     """Let it expire now. The row stays: fences never go back."""
     connection.execute(leases.update().where(_c.name == name, _c.fence == fence).values(expires_at=now))
+
+
+def first_of(connection: sa.Connection, start: str, now: datetime) -> str | None:
+    """The least name among the current leases whose names begin with `start`."""
+    query = sa.select(sa.func.min(_c.name)).where(begins(_c.name, start), _c.expires_at > now)
+    found: str | None = connection.execute(query).scalar_one()
+    return found
+
+
+def delete(connection: sa.Connection, names: Sequence[str]) -> None:
+    """For leases whose names are never used again: their fences are needed no more."""
+    connection.execute(leases.delete().where(_c.name.in_(names)))
+
+
+def delete_expired(connection: sa.Connection, start: str, now: datetime) -> None:
+    """As `delete`, those that have run out of all whose names begin with `start`."""
+    connection.execute(leases.delete().where(begins(_c.name, start), _c.expires_at <= now))

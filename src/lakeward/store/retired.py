@@ -29,6 +29,12 @@ def removals_pending(connection: sa.Connection, table_id: int) -> list[RetiredFi
     return records(RetiredFile, connection.execute(query))
 
 
+def last_removal_pending(connection: sa.Connection, table_id: int) -> int:
+    """The highest retired_id of those that `removals_pending` gives; 0 if there is none."""
+    query = sa.select(_c.retired_id).where(_c.table_id == table_id, _REMOVAL_PENDING).order_by(_c.retired_id.desc())
+    return connection.execute(query.limit(1)).scalar() or 0
+
+
 def has_removals_pending(connection: sa.Connection, table_id: int) -> bool:
     query = sa.select(_c.retired_id).where(_c.table_id == table_id, _REMOVAL_PENDING).limit(1)
     return connection.execute(query).first() is not None
@@ -37,6 +43,11 @@ def has_removals_pending(connection: sa.Connection, table_id: int) -> bool:
 def mark_removed(connection: sa.Connection, retired_ids: Iterable[int], snapshot_id: int, sequence_number: int) -> int:
     change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.removed_by.is_(None))
     return connection.execute(change.values(removed_by=snapshot_id, removed_sequence=sequence_number)).rowcount
+
+
+def mark_listed(connection: sa.Connection, retired_id: int, values: Mapping[str, Any]) -> None:
+    """A file that left while it was pending is part of a snapshot all the same: its removal is pending now."""
+    connection.execute(retired_files.update().where(_c.retired_id == retired_id).values(**values))
 
 
 def of_table(connection: sa.Connection, table_id: int) -> list[RetiredFile]:

@@ -11,6 +11,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.errors import DataLoss, LeaseLost, PartitionMetadataNotFound
+from lakeward.model.files import COMPACTED
 from lakeward.registry import compaction, footers, intents, leases, retirement
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
@@ -216,5 +217,5 @@ def test_retired_files_say_what_they_were_compacted_by(lake: Lake) -> None:
     intent_id = swapped(lake, NAME)
     with lake.registry.database.read() as connection:
         rows = connection.exec_driver_sql("SELECT DISTINCT reason FROM retired_files").scalars().all()
-    assert rows == [compaction.REASON + intent_id]
+    assert rows == [COMPACTED + intent_id]
     assert retirement.end_quarantine(lake.registry).files == 3

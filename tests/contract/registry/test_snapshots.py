@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from lakeward import Lake
 from lakeward.components import flushing
+from lakeward.iceberg import metadata
 from lakeward.model.files import Intent
 from lakeward.model.properties import PARQUET_COMPRESSION
 from lakeward.model.tables import Table
@@ -126,13 +126,12 @@ def test_a_caller_that_waited_is_served_the_winners_metadata_though_more_is_pend
     lake.append(NAME, ROWS)
     waiting = threading.Event()
     served: list[flushing.FlushResult] = []
-    lock = flushing.lock_of(lake.registry, table.table_id)
 
     def query() -> None:
         waiting.set()
         served.append(flushing.flush(lake.registry, table.table_id, "query"))
 
-    with lock:  # as a flush in another thread holds it
+    with flushing.metadata_lock(lake.registry, table.table_id):  # as a flush in another thread holds it
         thread = threading.Thread(target=query)
         thread.start()
         assert waiting.wait(30)
@@ -153,7 +152,7 @@ def test_the_log_gives_each_metadata_file_its_own_time(lake: Lake) -> None:
     for _ in range(3):
         lake.append(NAME, ROWS)
         location = lake.flush(NAME).metadata_location
-        seen.append((location, msgspec.json.decode(engine.read(location))))
+        seen.append((location, metadata.decode(engine.read(location))))
     log = seen[-1][1]["metadata-log"]
     assert [(e["metadata-file"], e["timestamp-ms"]) for e in log] == [
         (location, document["last-updated-ms"]) for location, document in seen[:-1]
@@ -167,5 +166,5 @@ def test_a_tables_compression_is_told_to_engines_unless_its_properties_name_one(
         ("s.c", {"properties": {PARQUET_COMPRESSION.name: "gzip"}}, "gzip"),
     ):
         table = make_table(lake, name, **options)
-        document = msgspec.json.decode(lake.registry.engine(table.location).read(lake.flush(name).metadata_location))
+        document = metadata.decode(lake.registry.engine(table.location).read(lake.flush(name).metadata_location))
         assert document["properties"][PARQUET_COMPRESSION.name] == expected

@@ -1,64 +1,80 @@
 from __future__ import annotations
 
-import random
-import time
-from types import SimpleNamespace
-from typing import Any
+import threading
 
 import pytest
 
-from lakeward.components.conflicts import conflict_tries, moved_on
-from lakeward.registry.snapshots import Conflict
-
-TABLE: Any = SimpleNamespace(identifier="a.b")
+from lakeward.components.conflicts import FairLock
+from tests.support.waiting import until
 
 
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The longest that each wait might have been, in place of the wait."""
-    found: list[float] = []
-    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
-    monkeypatch.setattr(time, "sleep", found.append)
-    return found
+def test_a_fair_lock_is_given_in_the_order_in_which_it_was_asked_for() -> None:
+    lock, order = FairLock(), list[int]()
+
+    def take(number: int) -> None:
+        with lock:
+            order.append(number)
+
+    threads = []
+    with lock:
+        for number in range(8):
+            thread = threading.Thread(target=take, args=(number,))
+            thread.start()
+            until(lambda asked=number + 1: len(lock._waiting) == asked)  # type: ignore[misc]
+            threads.append(thread)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
 
 
-def test_conflicts_end_when_all_tries_are_made_and_waits_grow_but_for_one_after_the_last(waits: list[float]) -> None:
-    numbers = []
-    for attempt in conflict_tries("lost", TABLE, 3, 0.5):
-        numbers.append(attempt.number)
-        with attempt:
-            raise Conflict("others were quicker")
-    assert (numbers, waits) == ([0, 1, 2], [0.5, 1.0])
+def test_who_asks_again_at_once_lets_the_one_who_waits_go_first() -> None:
+    lock, order = FairLock(), list[str]()
+
+    def take() -> None:
+        with lock:
+            order.append("waiting")
+
+    thread = threading.Thread(target=take)
+    with lock:
+        thread.start()
+        until(lambda: len(lock._waiting) == 1)
+    with lock:
+        order.append("again")
+    thread.join()
+    assert order == ["waiting", "again"]
 
 
-def test_what_is_left_in_the_block_is_the_last_try(waits: list[float]) -> None:
-    def commit() -> int:
-        for attempt in conflict_tries("lost", TABLE):
-            with attempt:
-                if attempt.number < 2:
-                    raise Conflict("others were quicker")
-                return attempt.number
-        raise moved_on(TABLE, "commit")
-
-    assert commit() == 2 and len(waits) == 2
-
-
-def test_a_try_that_was_not_entered_or_met_no_conflict_costs_no_wait_and_only_the_latter_counts(
-    waits: list[float],
+def test_who_is_interrupted_while_waiting_leaves_the_queue_and_the_lock_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks, numbers = 0, []
-    for attempt in conflict_tries("lost", TABLE, 2):
-        looks += 1
-        if looks <= 5:
-            continue
-        with attempt:
-            numbers.append(attempt.number)
-    assert (looks, numbers, waits) == (7, [0, 1], [])
+    lock = FairLock()
+    plain = threading.Lock
 
+    class Interrupted:
+        """A lock whose second acquisition, the wait, is interrupted as Ctrl-C does it."""
 
-def test_any_other_error_goes_through(waits: list[float]) -> None:
-    with pytest.raises(OSError, match="full"):
-        for attempt in conflict_tries("lost", TABLE):
-            with attempt:
-                raise OSError("full")
-    assert waits == []
+        def __init__(self) -> None:
+            self._lock = plain()
+
+        def acquire(self) -> None:
+            if self._lock.locked():
+                raise KeyboardInterrupt
+            self._lock.acquire()
+
+        def release(self) -> None:
+            self._lock.release()
+
+    with lock:
+        monkeypatch.setattr(threading, "Lock", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.__enter__()
+        monkeypatch.undo()
+    done = threading.Event()
+
+    def take() -> None:
+        with lock:
+            done.set()
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    assert done.wait(30)
