@@ -220,7 +220,7 @@ def test_a_lost_race_leaves_no_object_and_the_next_try_wins(lake: Lake, monkeypa
         append(lake, n)
     real, tries = snapshots.commit, [0]
 
-    def quicker(registry: Any, table: Any, intent: Any, *rest: Any) -> None:
+    def quicker(registry: Any, table: Any, intent: Any, *rest: Any, **named: Any) -> None:
         """Another process flushes between the merge's look at the table and its commit."""
         tries[0] += 1
         if tries[0] == 1:
@@ -228,7 +228,7 @@ def test_a_lost_race_leaves_no_object_and_the_next_try_wins(lake: Lake, monkeypa
             state = snapshots.pending(registry, table.table_id)
             other = intents.open_intent(registry, table, "flush")
             real(registry, state.table, other, flushing.build(registry, state, other), "query")
-        real(registry, table, intent, *rest)
+        real(registry, table, intent, *rest, **named)
 
     monkeypatch.setattr(snapshots, "commit", quicker)
     merged = manifest_merging.merge_manifests(lake.registry, table.table_id)
