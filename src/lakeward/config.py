@@ -32,6 +32,9 @@ class Settings:
     sweep_after_seconds: float = 86_400.0  # a recovered intent's prefix is swept once more after this
     quarantine_seconds: float = 604_800.0  # retired data files, 7 days
     metadata_quarantine_seconds: float = 86_400.0  # superseded metadata files, 24 hours
+    metadata_quarantine_objects: int = (
+        300  # of a table: older ones wait ten minutes, as some hundred commits supersede them
+    )
     keep_snapshots: int = 100  # in metadata.json
     keep_metadata_files: int = 10  # in metadata.json's log
     footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
@@ -84,6 +87,7 @@ _LEAST = {
     "sweep_after_seconds": 0,
     "quarantine_seconds": 0,
     "metadata_quarantine_seconds": 0,
+    "metadata_quarantine_objects": 0,
     "feed_keep_seconds": 0,
     "footer_limit": 0,
     "schema_cache_entries": 0,

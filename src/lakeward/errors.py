@@ -314,6 +314,13 @@ class ObjectNotFound(StorageError):
     status = 404
 
 
+class StorageUnavailable(StorageError):
+    """The storage does not answer, or not in time: to be tried again."""
+
+    code = "storage_unavailable"
+    status = 503
+
+
 class WarehouseNotWritable(StorageError):
     """The warehouse's folder or bucket cannot be written to by this user or key."""
 

@@ -32,10 +32,10 @@ def clean(registry: Registry) -> CleanResult:
     A death at any point leaves nothing that the next clean-up does not take up.
     """
     swept = recovery.recover(registry)
-    ended = retirement.end_quarantine(registry)
+    superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
     going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
     gone: list[Table | Topic] = []
-    failed = [*swept.failed, *ended.failed]
+    failed = list(dict.fromkeys([*swept.failed, *superseded.failed, *others.failed]))
     for each in going:
         try:
             if _forget(registry, each):
@@ -44,9 +44,9 @@ def clean(registry: Registry) -> CleanResult:
             log.warning("folder_not_deleted", location=each.location, error=str(error), code=error.code)
             failed.append(each.location)
     return CleanResult(
-        files=ended.files,
-        footers=ended.footers,
-        bytes=ended.bytes,
+        files=superseded.files + others.files,
+        footers=others.footers,
+        bytes=superseded.bytes + others.bytes,
         temporary=swept.objects,
         tables=sum(isinstance(each, Table) for each in gone),
         topics=sum(isinstance(each, Topic) for each in gone),

@@ -151,10 +151,15 @@ class Flight:
             table = self.goal.table
             self.result.set_result(_commit_pending(self._registry, table, self.depart, self._trigger, self._files))
         except BaseException as error:
-            self.depart()
-            self.result.set_exception(error)
+            self.give_up(error)
             if not isinstance(error, Exception):
                 raise
+
+    def give_up(self, error: BaseException) -> None:
+        """Where it will never fly: so that nobody waits for it."""
+        self.depart()
+        if not self.result.done():
+            self.result.set_exception(error)
 
     def depart(self) -> Goal:
         """From now on nobody boards; what is owed to those who have."""

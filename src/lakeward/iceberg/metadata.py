@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import msgspec
 
-from lakeward.errors import InvalidSchema, StorageError
+from lakeward.errors import InvalidInput, InvalidSchema, StorageError
 from lakeward.iceberg import types
 from lakeward.iceberg.partitions import FIRST_PARTITION_ID
 from lakeward.iceberg.schemas import same_schema, with_schema_id
+from lakeward.model.properties import METADATA_COMPRESSION
 from lakeward.model.tables import Document, Table, TableMetadata
 
 MAIN = "main"
-CODEC_PROPERTY = "write.metadata.compression-codec"
 GZIP = "gzip"
 GZIP_LEVEL = 6
 GZIP_MAGIC = b"\x1f\x8b"
@@ -197,9 +197,11 @@ def _log_without(log: list[Document], gone: Collection[int]) -> list[Document]:
 
 
 def codec_of(document: Document) -> str:
-    """How the table's metadata files are compressed: 'gzip', unless its properties say 'none'."""
-    named = (document.get("properties") or {}).get(CODEC_PROPERTY, GZIP)
-    return "none" if named.lower() == "none" else GZIP
+    """How the table's metadata files are compressed: 'gzip' or 'none'."""
+    try:
+        return METADATA_COMPRESSION.of(document.get("properties") or {})
+    except InvalidInput:  # set by hand: no reason to write nothing
+        return METADATA_COMPRESSION.default
 
 
 def metadata_file_name(version: int, codec: str = "none") -> str:

@@ -234,6 +234,11 @@ MAX_REF_AGE: Property[int | None] = Property(
     "how old a tag or branch gets before an expiry drops it",
 )  # fmt: skip
 
+METADATA_COMPRESSION = Property(
+    "write.metadata.compression-codec", one_of("none", "gzip"), "gzip", SNAPSHOTS,
+    "of the metadata files; `none` for a reader that does not know `.gz.metadata.json`",
+)  # fmt: skip
+
 COMPACTION_ENABLED = Property(
     "lakeward.compaction.enabled", FLAG, True, COMPACTION, "`false`: the table's files are left as they are"
 )
@@ -309,7 +314,6 @@ _OF_ENGINES: dict[str, Kind[Any]] = {
     "write.orc.bloom.filter.fpp": number(0, 1),
     "write.manifest.compression-codec": AVRO_CODEC,
     "write.manifest.compression-level": _LEVEL,
-    "write.metadata.compression-codec": one_of("none", "gzip"),
     "write.metadata.previous-versions-max": whole(0, INT),
     "write.metadata.delete-after-commit.enabled": FLAG,
     "write.metadata.metrics.default": METRICS,

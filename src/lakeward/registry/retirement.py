@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 BATCH = 1_000  # files whose quarantine ends in one transaction
 LEASE_SECONDS = 30.0
+HASTENED_AFTER_SECONDS = 600.0  # longer than a reader takes from a table's metadata to its manifests
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -239,8 +240,23 @@ class Ended(msgspec.Struct, frozen=True):
     failed: list[str] = []  # locations that could not be deleted; they are tried again at the next call
 
 
-def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
+def end_metadata_quarantine(registry: Registry) -> Ended:
+    """Delete superseded metadata whose time has passed, and of tables that have much of it what is older than ten minutes.
+
+    What a table has superseded last stays for the setting's time, up to `metadata_quarantine_objects`: so busy tables pile up
+    no more than that and what ten minutes bring.
+    """
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        before = now - timedelta(seconds=HASTENED_AFTER_SECONDS)
+        retired.hasten(connection, registry.below, registry.settings.metadata_quarantine_objects, before, now)
+    return end_quarantine(registry, kinds=retired.METADATA_KINDS)
+
+
+def end_quarantine(registry: Registry, table_id: int | None = None, kinds: Sequence[str] = ()) -> Ended:
     """Delete the files of this handle's warehouse whose time has passed and that no retained snapshot reaches.
+
+    `kinds`: of some kinds alone.
 
     One transaction marks a batch and deletes its footers, then the objects go, then the rows: a death in between leaves
     marked rows, which the next call takes up.
@@ -250,7 +266,7 @@ def end_quarantine(registry: Registry, table_id: int | None = None) -> Ended:
     while True:
         with registry.database.transaction() as connection:
             now = dialect.now(connection)
-            found = retired.ended(connection, registry.below, now, BATCH + len(failed), table_id)
+            found = retired.ended(connection, registry.below, now, BATCH + len(failed), table_id, kinds)
             batch = [file for file in found if file.retired_id not in failed]
             if not batch:
                 return total

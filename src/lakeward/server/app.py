@@ -18,14 +18,15 @@ _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 def create_app(registry: Registry, *, token: str | None) -> FastAPI:
     """The server's application over a registry. With a token, all but /health asks for it.
 
-    Handlers are plain functions, which run on a pool of threads: the registry is synchronous.
+    Most handlers are plain functions, which run on a pool of threads: the registry is synchronous. What may wait for long is
+    awaited.
     """
     app = FastAPI(title="Lakeward", version=__version__, openapi_url=None)  # no page without the token
     app.add_middleware(EncodedPaths)
     add_error_handlers(app)
 
     @app.get("/health")
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:  # waits for no worker
         return {"status": "ok"}
 
     catalog = APIRouter(prefix="/v1", dependencies=[Depends(token_check(token))])

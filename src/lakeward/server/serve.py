@@ -13,12 +13,13 @@ from lakeward.components.background import repeated
 from lakeward.components.fleet import COMPONENTS, running
 from lakeward.components.recovery import recover
 from lakeward.errors import InvalidSetting
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry, registry_of, retirement
 from lakeward.server.app import create_app
 from lakeward.server.listening import listening_socket, make_server
 
 DEFAULT_PORT = 8181
 RETENTION_SECONDS = 60.0
+SUPERSEDED_SECONDS = 60.0  # between two looks for metadata that nobody needs any more
 
 
 def serve(
@@ -30,8 +31,8 @@ def serve(
 ) -> None:
     """Settle what crashed writers left behind, then serve until interrupted, by SIGINT or SIGTERM.
 
-    Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata goes,
-    and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the
+    Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata and
+    superseded metadata files go, and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the
     compactor use Spark, which it starts when it needs it.
 
     Raises:
@@ -49,6 +50,9 @@ def serve(
                 stack.enter_context(upkeep.running(registry))
                 stack.enter_context(metadata_upkeep.running(registry))
                 stack.enter_context(repeated(registry, "retention", RETENTION_SECONDS, retention.enforce))
+                stack.enter_context(
+                    repeated(registry, "superseded", SUPERSEDED_SECONDS, retirement.end_metadata_quarantine)
+                )
                 stack.enter_context(running(lake, components))
             print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
             make_server(create_app(registry, token=token)).run([listening])

@@ -6,14 +6,15 @@ import hashlib
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
 
-from lakeward.components import flushing
 from lakeward.errors import ObjectNotFound
 from lakeward.iceberg import metadata
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
 from lakeward.registry import Registry, tables
+from lakeward.server.loads import Loads
 from lakeward.server.naming import decode_level, decode_namespace, page_of
 
 # The body of a table's metadata is put into the answer as it is stored: to parse and write it again would cost more than all
@@ -23,6 +24,7 @@ _LOADED = b'{"metadata-location":%b,"metadata":%b,"config":%b}'
 
 def router(registry: Registry) -> APIRouter:
     routes = APIRouter(prefix="/namespaces/{namespace}/tables")
+    loads = Loads(registry)
 
     @routes.get("")
     def list_tables(
@@ -38,15 +40,16 @@ def router(registry: Registry) -> APIRouter:
         }
 
     @routes.get("/{table}")
-    def load_table(
+    async def load_table(
         namespace: str,
         table: str,
         pending: str | None = Header(None, alias="X-Lakeward-Pending"),
         if_none_match: str | None = Header(None),
     ) -> Response:
-        found = tables.load(registry, _identifier(namespace, table))
-        flushed = flushing.flush(registry, found.table_id, "query", files=pending != "skip")
-        return _answer(registry, found, flushed.metadata_location, if_none_match)
+        name = _identifier(namespace, table)
+        found = await to_thread.run_sync(lambda: tables.load(registry, name))
+        location = await loads.location(found.table_id, files=pending != "skip")
+        return await loads.with_storage(lambda: _answer(registry, found, location, if_none_match))
 
     @routes.head("/{table}", status_code=204)
     def table_exists(namespace: str, table: str) -> Response:

@@ -26,7 +26,12 @@ from lakeward.errors import (
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
 from lakeward.storage.locations import S3_SCHEME, bucket_and_key
 
-SETTINGS = ("endpoint", "region", "access_key", "secret_key", "session_token", "path_style")
+SETTINGS = (
+    *("endpoint", "region", "access_key", "secret_key", "session_token", "path_style"),
+    *("connect_timeout", "read_timeout"),
+)
+CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0  # for a connection, and for more bytes of an answer
+ATTEMPTS = 4
 PART_SIZE = 16 << 20  # bytes of one part of a large object: 10,000 parts, the protocol's limit, make 160 GB
 DELETE_BATCH = 1000  # the protocol's limit
 DEFAULT_REGION = "us-east-1"
@@ -39,7 +44,8 @@ _CHECKSUMS = ("SHA256", "SHA1", "CRC64NVME", "CRC32C", "CRC32")  # of what the s
 
 class S3Engine:
     """Settings: `endpoint`, `region`, `access_key`, `secret_key`, `session_token`, `path_style` (true for an endpoint of
-    one's own unless told otherwise). What is not given comes from boto3's own chain: environment, profile, role.
+    one's own unless told otherwise), `connect_timeout`, `read_timeout` (seconds for which a store may be silent, 5 and 30; a
+    call is tried four times). What is not given comes from boto3's own chain: environment, profile, role.
     """
 
     name = "s3"
@@ -63,6 +69,8 @@ class S3Engine:
         )
         self._region = self._session.region_name or DEFAULT_REGION
         self._path_style = bool(self._config.get("path_style", "endpoint" in self._config))
+        self._connect_seconds = float(self._config.get("connect_timeout", CONNECT_SECONDS))
+        self._read_seconds = float(self._config.get("read_timeout", READ_SECONDS))
         self._client = self._make_client()
 
     def __repr__(self) -> str:
@@ -198,7 +206,9 @@ class S3Engine:
             region_name=self._region,
             config=Config(
                 s3={"addressing_style": "path" if self._path_style else "auto"},
-                retries={"mode": "standard", "max_attempts": 5},
+                retries={"mode": "standard", "max_attempts": ATTEMPTS},
+                connect_timeout=self._connect_seconds,
+                read_timeout=self._read_seconds,
                 max_pool_connections=32,
                 # Stores other than Amazon's fail on checksums that they do not know; ours are given where they are checked.
                 request_checksum_calculation="when_required",
@@ -219,6 +229,9 @@ class S3Engine:
             scheme=scheme or "https",
             endpoint_override=host.rstrip("/") if host else None,
             force_virtual_addressing=bool(endpoint) and not self._path_style,
+            connect_timeout=self._connect_seconds,
+            request_timeout=self._read_seconds,
+            retry_strategy=pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         )
 
 

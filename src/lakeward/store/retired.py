@@ -16,6 +16,7 @@ from lakeward.store.schema import retired_files, table_files, table_snapshots
 
 _c = retired_files.c
 _SELECT = sa.select(*columns(retired_files, RetiredFile))
+METADATA_KINDS = ("metadata", "manifest_list", "manifest")
 _REMOVAL_PENDING = sa.and_(_c.snapshot_id.is_not(None), _c.removed_by.is_(None))
 
 
@@ -78,14 +79,40 @@ def reachable() -> sa.ColumnElement[bool]:
     )
 
 
+def hasten(connection: sa.Connection, below: str, keep: int, before: datetime, now: datetime) -> int:
+    """End the time of superseded metadata that is not among the newest `keep` objects of its table, and left before then.
+
+    Returns how many that were.
+    """
+    number = sa.func.row_number().over(partition_by=_c.table_id, order_by=_c.retired_id.desc()).label("number")
+    waiting = sa.select(_c.retired_id, _c.retired_at, _c.expires_at, number)
+    waiting = waiting.where(_c.kind.in_(METADATA_KINDS), _c.ended_at.is_(None), begins(_c.file_path, below))
+    found = waiting.subquery()
+    old = sa.select(found.c.retired_id).where(
+        found.c.number > keep, found.c.retired_at <= before, found.c.expires_at > now
+    )
+    ids = [row[0] for row in connection.execute(old)]
+    if not ids:
+        return 0
+    change = retired_files.update().where(in_integers(connection, _c.retired_id, ids))
+    return connection.execute(change.values(expires_at=now)).rowcount
+
+
 def ended(
-    connection: sa.Connection, below: str, now: datetime, limit: int, table_id: int | None = None
+    connection: sa.Connection,
+    below: str,
+    now: datetime,
+    limit: int,
+    table_id: int | None = None,
+    kinds: Sequence[str] = (),
 ) -> list[RetiredFile]:
     """Files below a location whose quarantine is over: its time has passed and no retained snapshot reaches them (also
-    those marked so).
+    those marked so). `kinds`: of some kinds alone.
     """
     query = _SELECT.where(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()))
     query = query.where(begins(_c.file_path, below), equal(_c.table_id, table_id))
+    if kinds:
+        query = query.where(_c.kind.in_(kinds))
     return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
 
 

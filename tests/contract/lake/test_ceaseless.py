@@ -14,8 +14,8 @@ from lakeward import Lake
 from lakeward.components import conflicts, flushing, manifest_merging
 from lakeward.components.conflicts import FREE_TRIES
 from lakeward.errors import LeaseHeld
-from lakeward.iceberg.merging import COUNT_PROPERTY
 from lakeward.lake.storage_manager import StorageManager
+from lakeward.model.properties import MANIFEST_COUNT
 from lakeward.model.tables import Table
 from lakeward.registry import intents, snapshots, turns
 from lakeward.registry.snapshots import Conflict
@@ -117,7 +117,7 @@ def test_a_change_of_metadata_wins_in_turn(lake: Lake, monkeypatch: pytest.Monke
 
 
 def test_a_merge_of_manifests_wins_in_turn(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make_table(lake, NAME, properties={COUNT_PROPERTY: "2"})
+    table = make_table(lake, NAME, properties={MANIFEST_COUNT.name: "2"})
     for _ in range(2):
         lake.append(NAME, ROWS)
         lake.flush(NAME)
