@@ -1,4 +1,4 @@
-"""Upkeep: recover, clean, audit, and the footers that can be made again."""
+"""Upkeep: recover, clean, audit, repair, and the footers that can be made again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lakeward.errors import InvalidInput
 
 def add_to(app: typer.Typer) -> None:
     command(app, "audit")(audit)
+    command(app, "repair")(repair)
     command(app, "set-aside")(set_aside)
     command(app, "recover")(recover)
     command(app, "clean")(clean)
@@ -82,6 +83,17 @@ def audit(
         show_rows("findings", findings, ("kind", "what", "detail"), to=context)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def repair(context: Context, table: TableArgument) -> None:
+    """Write a table's Iceberg metadata anew where it is lost.
+
+    After a registry was restored from a copy, say. Nothing is done where nothing is lost: `lakeward audit` tells. Earlier
+    snapshots and their names are gone with what held them; rows are not.
+    """
+    with context.lake() as lake:
+        result = lake.repair(parse_name(table))
+    show_record(as_row(result), to=context)
 
 
 def set_aside(

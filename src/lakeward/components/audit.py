@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
+from lakeward.components import repair
 from lakeward.components.audit_statistics import file_disagreements, partition_disagreements
-from lakeward.errors import LakewardError, ObjectNotFound
+from lakeward.errors import LakewardError, ObjectNotFound, StorageError
 from lakeward.iceberg import manifest_lists, metadata
 from lakeward.model.files import RegisteredFile
 from lakeward.model.tables import Table, TableStats
@@ -22,7 +24,8 @@ from lakeward.store import files, intents, retired, stats, tables
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One disagreement. `kind`: counter, statistics, missing, size, rows, checksum, unreadable, unreferenced."""
+    """One disagreement. `kind`: counter, statistics, missing, size, rows, checksum, unreadable, metadata (an object of it is
+    gone, or is none), unreferenced."""
 
     kind: str
     what: str  # a file's location, or a counter's name
@@ -77,6 +80,10 @@ def audit(registry: Registry, table: Table, *, checksums: bool = False) -> Audit
             findings += finding
             filled += was_filled
             verified += not was_filled and not finding
+    findings += [
+        Finding("metadata", location, "is not there, or is none of its kind: `lakeward repair` writes it anew")
+        for location in repair.lost(engine, seen.table)
+    ]
     findings += _unreferenced(engine, seen)
     return AuditReport(
         table=str(table.identifier),
@@ -196,14 +203,16 @@ def _unreferenced(engine: StorageEngine, seen: _Registered) -> Iterator[Finding]
 
 
 def _of_metadata(engine: StorageEngine, table: Table) -> set[str]:
-    """Everything that the current metadata file reaches."""
+    """Everything that the current metadata file reaches, as far as it is there."""
     if table.metadata_location is None:
         return set()
-    document = metadata.decode(engine.read(table.metadata_location))
-    found = {table.metadata_location, *(entry["metadata-file"] for entry in document.get("metadata-log", ()))}
-    for snapshot in document.get("snapshots", ()):
-        found.add(snapshot["manifest-list"])
-        found |= {
-            row["manifest_path"] for row in manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
-        }
+    found = {table.metadata_location}
+    with suppress(StorageError):  # what is lost is another finding
+        document = metadata.decode(engine.read(table.metadata_location))
+        found |= {entry["metadata-file"] for entry in document.get("metadata-log", ())}
+        for snapshot in document.get("snapshots", ()):
+            found.add(snapshot["manifest-list"])
+            with suppress(StorageError, ValueError, KeyError, TypeError, EOFError):
+                listed = manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
+                found |= {row["manifest_path"] for row in listed}
     return found

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from lakeward.components.conflicts import FairLock, committed
+from lakeward.components.metadata_objects import reader
 from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
@@ -246,12 +247,12 @@ def build(registry: Registry, state: Pending, intent: Intent, hold: Hold | None 
     One metadata file, in which readers see all of it at once: what changes rows, and then, as a snapshot of its own, what
     compaction has swapped.
     """
-    engine = registry.engine(state.table.location)
+    read, write = reader(registry, state.table), registry.engine(state.table.location).write
     document, superseded = next_document(registry, state)
     new: list[NewSnapshot] = []
     rejected: list[tuple[RegisteredFile, str]] = []
     for part, operation in compaction.parts_of(state):
-        built = _snapshot(part, document, intent, engine.read, engine.write, operation)
+        built = _snapshot(part, document, intent, read, write, operation)
         document = built.document
         rejected += built.rejected
         if built.snapshot is not None:
@@ -275,7 +276,7 @@ def next_document(registry: Registry, state: Pending) -> tuple[Document, list[tu
     location = state.table.metadata_location
     if location is None:
         return _with_versions(state, None), []
-    previous = metadata.decode(registry.engine(location).read(location))
+    previous = metadata.decode(reader(registry, state.table)(location))
     document, dropped = metadata.log_metadata(
         _with_versions(state, previous), location, previous["last-updated-ms"], registry.settings.keep_metadata_files
     )
@@ -325,7 +326,7 @@ def _trimmed(registry: Registry, document: Document, hold: Hold | None) -> tuple
 
 def _with_versions(state: Pending, document: Document | None) -> Document:
     now_ms = int(state.now.timestamp() * 1000)
-    versions = [_for_engines(version) for version in state.versions]
+    versions = [for_engines(version) for version in state.versions]
     if document is None:
         document, versions = metadata.new_metadata(state.table, versions[0], now_ms), versions[1:]
     for version in versions:
@@ -333,7 +334,7 @@ def _with_versions(state: Pending, document: Document | None) -> Document:
     return document
 
 
-def _for_engines(version: TableMetadata) -> TableMetadata:
+def for_engines(version: TableMetadata) -> TableMetadata:
     """Tell engines the table's compression too, unless its properties say otherwise."""
     if version.format != "parquet" or PARQUET_COMPRESSION.name in version.properties:
         return version

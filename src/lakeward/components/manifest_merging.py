@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from lakeward.components import flushing
 from lakeward.components.conflicts import committed
+from lakeward.components.metadata_objects import reader
 from lakeward.errors import MetadataConflict
 from lakeward.iceberg import manifest_lists, manifests, merging, metadata
 from lakeward.iceberg.commit import Read, fresh_id
@@ -106,9 +107,9 @@ def _look(registry: Registry, table: Table) -> tuple[Document, Rule, list[Record
     """The table's metadata as engines see it, what it says of merging, and its manifests."""
     if table.metadata_location is None:
         return {"last-sequence-number": 0}, Rule(), []
-    engine = registry.engine(table.location)
-    document = metadata.decode(engine.read(table.metadata_location))
-    return document, merging.rule_of(document["properties"]), listed(document, engine.read)
+    read = reader(registry, table)
+    document = metadata.decode(read(table.metadata_location))
+    return document, merging.rule_of(document["properties"]), listed(document, read)
 
 
 def listed(document: Document, read: Read) -> list[Record]:
@@ -176,7 +177,7 @@ def commit(
     engine = registry.engine(table.location)
     state = snapshots.pending(registry, table.table_id, with_files=False)
     document, superseded = flushing.next_document(registry, state)
-    rows = listed(document, engine.read)
+    rows = listed(document, reader(registry, table))
     unfit = [each for each in merged if not merging.fits(each, rows)]
     if unfit:
         merged[:] = [each for each in merged if each not in unfit]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from lakeward.components import flushing
 from lakeward.components.conflicts import committed
 from lakeward.components.flushing import Hold
-from lakeward.iceberg import metadata
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.settling import Also
@@ -84,9 +83,3 @@ def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None, turn
         lease = None if hold is None else hold.lease
         snapshots.commit(registry, state.table, intent, made, "manual", also=wanted.also, hold=lease, turn=turn)
     return True
-
-
-def read_document(registry: Registry, table: Table) -> Document | None:
-    """The table's metadata as it was last written; none if it has not been."""
-    location = table.metadata_location
-    return None if location is None else metadata.decode(registry.engine(location).read(location))

@@ -7,7 +7,8 @@ from datetime import datetime
 import msgspec
 
 from lakeward.components.flushing import flush
-from lakeward.components.metadata_change import Change, change, read_document
+from lakeward.components.metadata_change import Change, change
+from lakeward.components.metadata_objects import read_document
 from lakeward.errors import InvalidInput, InvalidName, RefAlreadyExists, RefNotFound, SnapshotNotFound
 from lakeward.iceberg import refs
 from lakeward.model.names import check_level

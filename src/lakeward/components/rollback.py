@@ -17,8 +17,10 @@ import sqlalchemy as sa
 from lakeward.components import refs as names
 from lakeward.components.flushing import Hold, flush
 from lakeward.components.metadata_change import Change, change
+from lakeward.components.metadata_objects import reader
 from lakeward.errors import SnapshotNotFound
 from lakeward.iceberg import manifest_lists, manifests, metadata, refs
+from lakeward.iceberg.commit import Read
 from lakeward.iceberg.manifests import DATA, Record
 from lakeward.logs import log
 from lakeward.model.tables import Document, Table
@@ -26,7 +28,6 @@ from lakeward.registry import Registry, rollback, snapshots
 from lakeward.registry.retirement import Removed
 from lakeward.registry.rollback import Differences
 from lakeward.registry.turns import Turn
-from lakeward.storage.engine import StorageEngine
 
 HOLD_SECONDS = 5.0  # renewed meanwhile; queries wait for so long at most for a rollback that has died
 
@@ -77,7 +78,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
         flush_first(turn)
 
     flush_first()
-    engine = registry.engine(table.location)
+    read = reader(registry, table)
     on_top = 0
     result = RollbackResult(snapshot_id=snapshot_id, previous_snapshot_id=snapshot_id)
 
@@ -94,7 +95,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
             return None
         current = metadata.current_snapshot(document)
         assert current is not None
-        differences = _differences(engine, current, target)
+        differences = _differences(read, current, target)
         removed = Removed(snapshot_id, document["last-sequence-number"] + 1)
         result = RollbackResult(
             snapshot_id=snapshot_id,
@@ -115,12 +116,12 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
     return result
 
 
-def _differences(engine: StorageEngine, current: Document, target: Document) -> Differences:
+def _differences(read: Read, current: Document, target: Document) -> Differences:
     """Only manifests that the two do not share are read."""
-    old = {row["manifest_path"]: row for row in _manifests(engine, current)}
-    new = {row["manifest_path"]: row for row in _manifests(engine, target)}
-    there = _data_files(engine, [row for path, row in old.items() if path not in new])
-    then = _data_files(engine, [row for path, row in new.items() if path not in old])
+    old = {row["manifest_path"]: row for row in _manifests(read, current)}
+    new = {row["manifest_path"]: row for row in _manifests(read, target)}
+    there = _data_files(read, [row for path, row in old.items() if path not in new])
+    then = _data_files(read, [row for path, row in new.items() if path not in old])
     data = [row for row in new.values() if row["content"] == DATA]
     return Differences(
         leaving=sorted(there - then),
@@ -131,14 +132,14 @@ def _differences(engine: StorageEngine, current: Document, target: Document) -> 
     )
 
 
-def _manifests(engine: StorageEngine, snapshot: Document) -> list[Record]:
-    return manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
+def _manifests(read: Read, snapshot: Document) -> list[Record]:
+    return manifest_lists.read_manifest_list(read(snapshot["manifest-list"]))
 
 
-def _data_files(engine: StorageEngine, rows: list[Record]) -> set[str]:
+def _data_files(read: Read, rows: list[Record]) -> set[str]:
     found: set[str] = set()
     for row in rows:
         if row["content"] == DATA:
-            entries = manifests.read_manifest(engine.read(row["manifest_path"]), row).entries
+            entries = manifests.read_manifest(read(row["manifest_path"]), row).entries
             found |= {entry["data_file"]["file_path"] for entry in manifests.live(entries)}
     return found

@@ -480,6 +480,17 @@ class Lake:
         """Delete what has been in quarantine for its time and is reachable no more."""
         return components.cleaner.clean(self.registry)
 
+    def repair(self, name: TableName) -> components.repair.RepairResult:
+        """Write a table's Iceberg metadata anew from the registry, where some of it is gone; nothing where nothing is.
+
+        The rows stay what they are. Earlier snapshots, tags and branches were in what is gone.
+
+        Raises:
+            LeaseHeld: somebody holds the table.
+            InvalidInput: it has files of deletes, whose metadata the registry cannot give.
+        """
+        return components.repair.repair(self.registry, self.table(name))
+
     def audit(self, name: TableName, checksums: bool = False) -> components.audit.AuditReport:
         """Compare the registry with the files themselves."""
         return components.audit.audit(self.registry, self.table(name), checksums=checksums)

@@ -76,7 +76,7 @@ class Loads:
                 flight.give_up(error)
                 raise
 
-        self._begin(fly())
+        _ = self._begin(fly())
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

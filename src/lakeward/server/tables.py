@@ -9,7 +9,7 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query, Response
 
-from lakeward.errors import ObjectNotFound
+from lakeward.components.metadata_objects import reader
 from lakeward.iceberg import metadata
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
@@ -71,18 +71,10 @@ def _answer(registry: Registry, table: Table, location: str, known: str | None) 
         return Response(status_code=304, headers={"ETag": tag})
     body = _LOADED % (
         msgspec.json.encode(location),
-        metadata.plain(_read(registry, location)),
+        metadata.plain(reader(registry, table)(location)),
         msgspec.json.encode(_client_config(registry, table)),
     )
     return Response(body, media_type="application/json", headers={"ETag": tag})
-
-
-def _read(registry: Registry, location: str) -> bytes:
-    try:
-        return registry.engine(location).read(location)
-    except ObjectNotFound as error:
-        # In the words that clients look for.
-        raise ObjectNotFound(f"Failed to open input stream for file: {location}") from error
 
 
 def _client_config(registry: Registry, table: Table) -> dict[str, str]:

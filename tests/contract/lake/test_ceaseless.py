@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
@@ -19,6 +20,8 @@ from lakeward.model.properties import MANIFEST_COUNT
 from lakeward.model.tables import Table
 from lakeward.registry import intents, snapshots, turns
 from lakeward.registry.snapshots import Conflict
+from lakeward.store import schema
+from lakeward.store.dialect import begins
 from tests.support.compacting import swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.waiting import until
@@ -179,8 +182,8 @@ def test_turns_are_given_in_the_order_of_the_queue_and_leave_no_row(lake: Lake) 
 
     def waiting() -> int:
         with lake.registry.database.read() as connection:
-            names = connection.exec_driver_sql("SELECT count(*) FROM leases WHERE name LIKE 'turn:%'")
-            return int(names.scalar_one())
+            count = sa.select(sa.func.count()).where(begins(schema.leases.c.name, "turn:"))
+            return int(connection.execute(count).scalar_one())
 
     threads = [threading.Thread(target=queue, args=(number,)) for number in range(4)]
     with turns.queued(lake.registry, table):
