@@ -7,6 +7,7 @@ read has left meanwhile, ingest was quicker: the job's files are given up, and t
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -67,6 +68,8 @@ def compact_table(
 ) -> Compacted:
     """Do what `plan` finds in a table, job by job. It is a sync run as soon as there is a job to do.
 
+    A job of several partitions that loses to ingest is tried once more, a partition at a time.
+
     Args:
         session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
         may_run: asked before each job; what it refuses is left.
@@ -80,7 +83,9 @@ def compact_table(
     failed: Exception | None = None
     with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease, _Run(registry, table) as run:
         found = plan(registry, table, partitions)
-        for job in found.jobs:
+        waiting = deque(found.jobs)
+        while waiting:
+            job = waiting.popleft()
             if not may_run(job):
                 continue
             try:
@@ -96,12 +101,20 @@ def compact_table(
                     run.failed(error)
                 failed = failed or error
                 continue
+            if result.conflicts and len(job.groups) > 1 and _is_planned_for(registry, found):
+                waiting.extendleft(reversed([Job([group]) for group in job.groups]))
             done.append(result)
             run.add(result)
             on_job(job, result)
         if failed is not None:
             raise failed
     return total(done)
+
+
+def _is_planned_for(registry: Registry, planned: Plan) -> bool:
+    """Whether a job that has lost is worth another try: by partition, so that one whose files never rest keeps no other one
+    waiting."""
+    return tables.live_version(registry, planned.table.table_id) == planned.metadata.metadata_version
 
 
 class _Run:

@@ -134,6 +134,32 @@ def test_a_table_that_is_purged_once_it_was_found_is_no_failure(lake: Lake, monk
     assert (metrics.failures, metrics.waiting, metrics.last_error) == (0, 0, None)
 
 
+def test_a_partition_whose_files_never_rest_keeps_no_other_from_being_compacted(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landed(lake)
+    prepare = scan.prepare
+    is_at_it = False
+
+    def replaced(*arguments: Any) -> Any:
+        nonlocal is_at_it
+        prepared = prepare(*arguments)
+        if not is_at_it:
+            is_at_it = True
+            lake.retire_partitions(NAME, [{"name": "n0"}])
+            lake.append(NAME, [{"id": 0, "name": "n0"}])
+            is_at_it = False
+        return prepared
+
+    monkeypatch.setattr(scan, "prepare", replaced)
+    working = compactor(lake)
+    working.on_refresh()
+    working.run_once()
+    left = {file.partition_path for file in lake.files(NAME) if file.file_type == "json"}
+    assert left == {"name=n0"}
+    assert working.metrics().failures == 0
+
+
 def test_only_partitions_that_an_event_named_are_looked_at(lake: Lake) -> None:
     landed(lake)
     working = compactor(lake)

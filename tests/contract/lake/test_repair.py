@@ -147,7 +147,7 @@ def test_whatever_meets_lost_metadata_says_what_brings_it_back(lake: Lake) -> No
         lambda: lake.refs(NAME),
         lambda: lake.manifests(NAME),
     ):
-        with pytest.raises(ObjectNotFound, match="lakeward repair sales.orders"):
+        with pytest.raises(ObjectNotFound, match=r"lakeward repair sales\.orders"):
             action()
     lake.repair(NAME)
     lake.flush(NAME)
