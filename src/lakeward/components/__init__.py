@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         manifest_merging,
         recovery,
         refs,
+        repair,
         rollback,
     )
     from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
@@ -32,6 +33,7 @@ __all__ = [
     "manifest_merging",
     "recovery",
     "refs",
+    "repair",
     "rollback",
 ]
 
