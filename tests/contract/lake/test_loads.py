@@ -15,9 +15,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeward import Lake
-from lakeward.astha import Astha
-from lakeward.components.iceberg_updater import IcebergUpdater
-from lakeward.components.snapshotter import Snapshotter
+from lakeward.components.fleet import running
 from lakeward.registry import compaction
 from lakeward.server import loads
 from lakeward.storage.locations import local_path
@@ -134,12 +132,7 @@ def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row
             except BaseException as error:
                 errors.append(error)
 
-        with Astha(lake) as astha:
-            snapshotter, updater = Snapshotter(lake), IcebergUpdater(lake)
-            snapshotter.register_with_astha(astha)
-            updater.register_with_astha(astha)
-            snapshotter.start()
-            updater.start()
+        with running(lake, ("snapshotter", "iceberg_updater")):
             threads = [threading.Thread(target=again, args=(work,)) for work in (write, compact)]
             for thread in threads:
                 thread.start()
@@ -156,8 +149,6 @@ def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row
                 done.set()
                 for thread in threads:
                     thread.join()
-                snapshotter.stop()
-                updater.stop()
         assert errors == []
         made = lake.snapshots(NAME, expired=True)
         queries = [each for each in made if each.trigger == "query" and each.operation == "append"]
