@@ -205,7 +205,7 @@ def _commit_pending(
         with metadata_lock(registry, table.table_id):
             goal = depart()
             state = snapshots.pending(registry, table.table_id, with_files=files)
-            if goal.is_covered_by(state):
+            if snapshots.is_reached(registry, goal, state):
                 assert state.table.metadata_location is not None
                 seconds = time.perf_counter() - started
                 return FlushResult(metadata_location=state.table.metadata_location, seconds=seconds)

@@ -41,13 +41,13 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """What was pending at one moment, by the last ids of it: what came later has higher ones."""
+    """What was pending at one moment, by id."""
 
     table: Table
     is_current: bool  # the metadata file shows the table's version
     is_held: bool
-    file_id: int = 0
-    retired_id: int = 0
+    files: frozenset[int] = frozenset()
+    removals: frozenset[int] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -61,20 +61,11 @@ class Goal(msgspec.Struct, frozen=True):
 
     @property
     def has_files(self) -> bool:
-        return bool(self.file_id or self.retired_id)
+        return bool(self.files or self.removals)
 
     @property
     def is_kept(self) -> bool:
         return self.is_held and self.has_files
-
-    def is_covered_by(self, now: Pending) -> bool:
-        """Whether all of it has been committed."""
-        return (
-            now.table.metadata_location is not None
-            and now.table.iceberg_version >= self.table.version
-            and not any(file.file_id <= self.file_id for file in now.files)
-            and not any(file.retired_id <= self.retired_id for file in now.removals)
-        )
 
     def with_that_of(self, other: Goal) -> Goal:
         """Both of two."""
@@ -82,8 +73,8 @@ class Goal(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             later,
             is_current=self.is_current and other.is_current,
-            file_id=max(self.file_id, other.file_id),
-            retired_id=max(self.retired_id, other.retired_id),
+            files=self.files | other.files,
+            removals=self.removals | other.removals,
         )
 
 
@@ -159,9 +150,28 @@ def goal(registry: Registry, table_id: int, *, with_files: bool = True) -> Goal:
             table=table,
             is_current=table.iceberg_version == table.version and table.metadata_location is not None,
             is_held=leases.is_held(connection, hold_name(table)),
-            file_id=files.last_pending(connection, table_id) if with_files else 0,
-            retired_id=retired.last_removal_pending(connection, table_id) if with_files else 0,
+            files=frozenset(files.pending_ids(connection, table_id) if with_files else ()),
+            removals=frozenset(retired.removal_ids_pending(connection, table_id) if with_files else ()),
         )
+
+
+def is_reached(registry: Registry, goal: Goal, now: Pending) -> bool:
+    """Whether all that was pending then has been committed since.
+
+    A file that left while it was pending never was: its rows may be in another one that is pending still, as a compaction or a
+    replacement of its partition leaves them, and the metadata as it is would be older than what was asked for.
+    """
+    table = now.table
+    if table.metadata_location is None or table.iceberg_version < goal.table.version:
+        return False
+    if now.is_empty:
+        return True
+    if any(file.file_id in goal.files for file in now.files):
+        return False
+    with registry.database.read() as connection:
+        done = files.count_settled(connection, table.table_id, goal.files)
+        removed = retired.count_removed(connection, goal.removals)
+    return done == len(goal.files) and removed == len(goal.removals)
 
 
 def _live(connection: sa.Connection, table_id: int) -> Table:

@@ -72,8 +72,8 @@ class Loads:
         async def fly() -> None:
             try:
                 await to_thread.run_sync(flight.fly, limiter=self._workers)
-            except BaseException as error:  # the server stops, before it has come to it
-                flight.give_up(error)
+            except BaseException:
+                flight.give_up(StorageUnavailable("the server stopped before it came to this flush; ask again"))
                 raise
 
         _ = self._begin(fly())

@@ -52,10 +52,19 @@ def pending_sizes(connection: sa.Connection, table_id: int) -> list[sa.Row[int, 
     return list(connection.execute(query.where(_c.table_id == table_id, PENDING).order_by(_c.file_id)))
 
 
-def last_pending(connection: sa.Connection, table_id: int) -> int:
-    """The highest file_id of those that `pending` gives; 0 if there is none."""
-    query = sa.select(_c.file_id).where(_c.table_id == table_id, PENDING).order_by(_c.file_id.desc()).limit(1)
-    return connection.execute(query).scalar() or 0
+def pending_ids(connection: sa.Connection, table_id: int) -> list[int]:
+    """The file_id of those that `pending` gives."""
+    return list(connection.execute(sa.select(_c.file_id).where(_c.table_id == table_id, PENDING)).scalars())
+
+
+def count_settled(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> int:
+    """How many of some files are part of the table, and of a snapshot or set aside."""
+    query = sa.select(sa.func.count()).where(
+        _c.table_id == table_id,
+        in_integers(connection, _c.file_id, file_ids),
+        sa.or_(_c.snapshot_id.is_not(None), _c.set_aside_reason.is_not(None)),
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def count_pending(connection: sa.Connection, table_id: int) -> int:

@@ -30,10 +30,15 @@ def removals_pending(connection: sa.Connection, table_id: int) -> list[RetiredFi
     return records(RetiredFile, connection.execute(query))
 
 
-def last_removal_pending(connection: sa.Connection, table_id: int) -> int:
-    """The highest retired_id of those that `removals_pending` gives; 0 if there is none."""
-    query = sa.select(_c.retired_id).where(_c.table_id == table_id, _REMOVAL_PENDING).order_by(_c.retired_id.desc())
-    return connection.execute(query.limit(1)).scalar() or 0
+def removal_ids_pending(connection: sa.Connection, table_id: int) -> list[int]:
+    """The retired_id of those that `removals_pending` gives."""
+    return list(connection.execute(sa.select(_c.retired_id).where(_c.table_id == table_id, _REMOVAL_PENDING)).scalars())
+
+
+def count_removed(connection: sa.Connection, retired_ids: Iterable[int]) -> int:
+    """How many of some files a snapshot has removed."""
+    query = sa.select(sa.func.count()).where(in_integers(connection, _c.retired_id, retired_ids))
+    return int(connection.execute(query.where(_c.removed_by.is_not(None))).scalar_one())
 
 
 def has_removals_pending(connection: sa.Connection, table_id: int) -> bool:

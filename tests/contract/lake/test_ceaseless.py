@@ -247,6 +247,26 @@ def test_loads_at_once_share_a_flush(lake: Lake) -> None:
     assert flight.result.result().files == 1
 
 
+@pytest.mark.parametrize("how", ["compacted", "replaced"])
+def test_a_load_that_waited_while_what_it_saw_pending_left_the_table_serves_no_older_view(lake: Lake, how: str) -> None:
+    table = make_table(lake, NAME, partition_by=["name"])
+    lake.append(NAME, [{"id": 1, "name": "a"}])
+    lake.flush(NAME)
+    lake.append(NAME, [{"id": 2, "name": "a"}])
+    lake.append(NAME, [{"id": 3, "name": "a"}])
+    at = flushing._at(lake.registry, table.table_id)
+    loading = threading.Thread(target=flushing.flush, args=(lake.registry, table.table_id, "query"))
+    with flushing.metadata_lock(lake.registry, table.table_id):
+        loading.start()
+        until(lambda: len(at.lock._waiting) == 1)
+        if how == "compacted":
+            swapped(lake, NAME, [file for file in lake.files(NAME) if file.snapshot_id is None])
+        else:
+            StorageManager(lake).insert_partition("sales", "orders", {"name": "a"}, [{"id": 4, "name": "a"}])
+    loading.join()
+    assert seen_by_iceberg(lake) == ([1, 2, 3] if how == "compacted" else [4])
+
+
 def test_a_flush_that_fails_fails_all_who_share_it_and_the_next_one_goes_on(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
