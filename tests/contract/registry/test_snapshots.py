@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.components import flushing
 from lakeward.iceberg import metadata
 from lakeward.model.files import Intent
-from lakeward.model.properties import PARQUET_COMPRESSION
+from lakeward.model.properties import METADATA_COMPRESSION, PARQUET_COMPRESSION
 from lakeward.model.tables import Table
-from lakeward.registry import intents, leases, snapshots
+from lakeward.registry import intents, leases, retirement, snapshots
 from lakeward.registry.snapshots import Conflict, hold_name
-from lakeward.store import dialect
+from lakeward.store import dialect, retired
 from lakeward.store import intents as intent_store
+from tests.support import duck
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
 NAME = "sales.orders"
@@ -168,3 +170,44 @@ def test_a_tables_compression_is_told_to_engines_unless_its_properties_name_one(
         table = make_table(lake, name, **options)
         document = metadata.decode(lake.registry.engine(table.location).read(lake.flush(name).metadata_location))
         assert document["properties"][PARQUET_COMPRESSION.name] == expected
+
+
+def test_metadata_files_are_compressed_and_named_so_unless_the_table_says_otherwise(lake: Lake) -> None:
+    for name, properties, is_compressed in (
+        ("s.a", {}, True),
+        ("s.b", {METADATA_COMPRESSION.name: "gzip"}, True),
+        ("s.c", {METADATA_COMPRESSION.name: "none"}, False),
+    ):
+        table = make_table(lake, name, properties=properties)
+        lake.append(name, ROWS)
+        location = lake.flush(name).metadata_location
+        data = lake.registry.engine(table.location).read(location)
+        assert location.endswith(".gz.metadata.json") == data.startswith(b"\x1f\x8b") == is_compressed
+        assert StaticTable.from_metadata(location).scan().to_arrow().num_rows == len(ROWS)
+        with duck.connect() as connection:
+            found = connection.execute(f"select count(*) from iceberg_scan('{location}')").fetchone()
+            assert found == (len(ROWS),)
+
+
+def test_superseded_metadata_of_a_busy_table_waits_for_minutes_and_that_of_a_quiet_one_for_its_time(
+    registry_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"metadata_quarantine_seconds": 86_400, "metadata_quarantine_objects": 3}
+    with open_lake(registry_url, tmp_path, keep_metadata_files=1, keep_snapshots=2, **settings) as lake:
+        busy, quiet = make_table(lake, NAME), make_table(lake, "sales.quiet")
+        for table, commits in ((busy, 8), (quiet, 3)):
+            for _ in range(commits):
+                lake.append(table.identifier, ROWS)
+                lake.flush(table.identifier)
+        before = {table.table_id: objects(lake, table) for table in (busy, quiet)}
+        assert retirement.end_metadata_quarantine(lake.registry).files == 0  # none is ten minutes old
+        monkeypatch.setattr(retirement, "HASTENED_AFTER_SECONDS", 0)
+        ended = retirement.end_metadata_quarantine(lake.registry)
+        assert ended.files > 0
+        assert len(before[busy.table_id]) - len(objects(lake, busy)) == ended.files
+        assert objects(lake, quiet) == before[quiet.table_id]
+        with lake.registry.database.read() as connection:
+            assert len(retired.of_table(connection, busy.table_id)) == 3
+        for table in (busy, quiet):
+            assert_nothing_left_over(lake, table.identifier)
+        assert StaticTable.from_metadata(lake.table(NAME).metadata_location or "").scan().to_arrow().num_rows == 48
