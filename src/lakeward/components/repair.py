@@ -11,13 +11,13 @@ from datetime import datetime
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from lakeward.components import flushing
 from lakeward.components.conflicts import committed
 from lakeward.errors import InvalidInput, ObjectNotFound, StorageError
 from lakeward.iceberg import manifest_lists, metadata
 from lakeward.iceberg.rebuilding import rebuild
+from lakeward.logs import log
 from lakeward.model.files import Intent, RegisteredFile
 from lakeward.model.tables import Document, Table, TableMetadata, TableSnapshot
 from lakeward.registry import Registry, intents, snapshots
@@ -26,8 +26,6 @@ from lakeward.registry.turns import Turn
 from lakeward.storage.engine import StorageEngine
 from lakeward.store import files, retired, tables
 from lakeward.store import snapshots as snapshot_store
-
-log = structlog.get_logger()
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
