@@ -199,6 +199,35 @@ def test_a_stream_goes_on_after_a_restart_and_reads_each_record_once(
         run_stream(spark, tmp_path, options)
 
 
+@pytest.mark.slow
+def test_a_stream_that_is_run_to_the_end_reads_what_there_is_in_bounded_batches_whatever_is_appended_meanwhile(
+    lake: lakeward.Lake, spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    options = {**options, "startingOffsets": "earliest", "group": "query", "maxOffsetsPerTrigger": "40"}
+    options["endingOffsets"] = "latest"
+    lake.log.append("orders", numbered(100))
+    sizes: list[int] = []
+
+    def append_more(batch: DataFrame, _id: int) -> None:
+        sizes.append(batch.count())
+        lake.log.append("orders", numbered(10))
+
+    def run() -> list[int]:
+        frame = spark.readStream.format("lakeward").options(**options).load()
+        writer = frame.writeStream.foreachBatch(append_more).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return [each["numInputRows"] for each in lake.log.run_to_end(writer)]
+
+    assert run() == sizes == [40, 40, 20]
+    assert run() == [30], "what was appended while the first one ran"
+    assert run() == [10]
+
+
+@pytest.mark.slow
+def test_a_stream_ends_at_latest_or_nowhere(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="a stream ends nowhere, or at 'latest'"):
+        run_stream(spark, tmp_path, {**options, "endingOffsets": '{"orders": {"0": 5}}'})
+
+
 def test_an_append_of_a_dataframe_to_the_log_is_a_run(lake: lakeward.Lake, spark: SparkSession) -> None:
     frame = spark.range(10).selectExpr("cast(id AS string) AS value")
     result = lake.log.append("orders", frame, producer=("p", 1))

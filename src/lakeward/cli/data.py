@@ -11,6 +11,7 @@ from lakeward.cli.command import Context, command
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record
 from lakeward.cli.tables import TableArgument
+from lakeward.model.files import AppendResult
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,13 +34,29 @@ def append(
         ),
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Return when the snapshot exists.")] = False,
+    repairs: Annotated[
+        int | None,
+        typer.Option("--repairs", metavar="LETTER", help="The dead letter that this record is of.", show_default=False),
+    ] = None,
+    max_dead_letters: Annotated[
+        int | None,
+        typer.Option(
+            "--max-dead-letters", min=0, help="Exit with 1 if more rows became dead letters.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Append files to a table.
 
     All are checked before the first is copied in; the originals are not touched.
     """
     with context.lake(metadata_updates="sync" if sync else None) as lake:
-        result = lake.append(parse_name(table), files, batch)
+        result = lake.append(parse_name(table), files, batch, repairs=repairs)
+    _show(context, result)
+    if max_dead_letters is not None and result.dead_letters > max_dead_letters:
+        raise typer.Exit(1)
+
+
+def _show(context: Context, result: AppendResult) -> None:
     if context.json:
         show_record(as_row(result), to=context)
         return

@@ -41,7 +41,7 @@ BeforeOption = Annotated[
 ]
 # By weight: the last ones leave where a terminal is narrow.
 _COLUMNS = ("id", "occurred_at", "table_name", "error_code", "error_message", "status", "error_type", "schema_name",
-            "retry_count", "next_retry_at")  # fmt: skip
+            "occurrences", "retry_count", "next_retry_at")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

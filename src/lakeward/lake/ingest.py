@@ -44,6 +44,8 @@ def ingest(
         SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was written.
     """
     about = {"mode": SyncMode.BATCH, "operation": OperationType.INSERT, **of_table(name)}
+    if batch is not None:  # one that fails at each pass of a job that is repeated is one error
+        about["failure_key"] = batch.digest(*name.namespace, name.name)
     if batch is not None and isinstance(
         data, Iterator
     ):  # to see what it gives is to read it, and a replay reads nothing

@@ -14,6 +14,7 @@ from lakeward import components, iceberg, lake, pipeline, registry, server
 from lakeward.config import Settings, load_settings
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
+from lakeward.model.operations import DeadLetter
 from lakeward.model.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
 from lakeward.registry import Registry, open_registry
 
@@ -249,7 +250,13 @@ class Lake:
 
     # Writing ----------------------------------------------------------------------------------------------------------
     def append(
-        self, name: TableName, data: Any, batch: lake.writes.BatchKey = None, *, run: lake.ingest.Run = None
+        self,
+        name: TableName,
+        data: Any,
+        batch: lake.writes.BatchKey = None,
+        *,
+        run: lake.ingest.Run = None,
+        repairs: DeadLetter | int | None = None,
     ) -> AppendResult:
         """Append a Spark DataFrame, an Arrow table or reader, rows (dicts), or files that exist: a path or several.
 
@@ -264,18 +271,26 @@ class Lake:
         transaction of the rows.
 
         Where the table's property `lakeward.invalid-rows` is 'dead-letter', rows that do not fit become dead letters in the
-        commit of the others, and the result counts them.
+        commit of the others, and the result counts them. A batch none of whose rows fitted may be sent again under its key
+        (unless it says what it consumed): its dead letters are then those of the last time, counted.
+
+        `repairs`: the dead letter (as it was claimed, or its number) whose record this is, mended: the commit resolves it. If
+        the record still does not fit, the same letter holds it and counts one failure more.
 
         Raises:
             FileRefused: rows or a file do not fit; `reason` says which rule they break, and nothing was appended.
             TableNotFound, InvalidInput, IntentLost, BatchOutOfOrder, SparkConnectUnsupported, StorageError.
             SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was appended.
+            DeadLetterNotFound, StatusConflict, InvalidInput: the letter is not there, has ended, is claimed by somebody else,
+                or is of another table; nothing was appended.
         """
-        key, identifier = lake.writes.batch_of(batch), parse_table(name)
+        key, identifier, letter = lake.writes.batch_of(batch), parse_table(name), lake.writes.repair_of(repairs)
 
         def write(data: Any, counting: Counting) -> AppendResult:
             make = lake.writes.writer_for(data, self.settings.catalog)
-            return lake.writes.write(self.registry, identifier, make, batch=key, sync=self.is_sync, run=counting)
+            return lake.writes.write(
+                self.registry, identifier, make, batch=key, repairs=letter, sync=self.is_sync, run=counting
+            )
 
         return lake.ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
 

@@ -28,6 +28,7 @@ from lakeward.store import partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 class TopicLog:
@@ -132,6 +133,27 @@ class TopicLog:
 
         found, slices = self._slices(topic, start, end, fail_on_data_loss)
         return read_dataframe(spark, found, slices)
+
+    @staticmethod
+    def run_to_end(writer: DataStreamWriter, *, name: str | None = None) -> list[dict[str, Any]]:
+        """Run a streaming query up to the end that the log has as it starts, in batches of maxOffsetsPerTrigger, and stop it.
+
+        What the trigger availableNow does for sources that Spark can bound: of those in Python it reads one batch.
+
+        Args:
+            writer: `frame.writeStream` with its sink and its checkpoint; `frame` read in the format `lakeward` with the option
+                endingOffsets=latest.
+            name: of the query.
+
+        Returns:
+            Spark's progress of the last batches that had records (it keeps about a hundred).
+
+        Raises:
+            StreamingQueryException: the query has failed.
+        """
+        from lakeward.pipeline.log_spark import run_to_end
+
+        return run_to_end(writer, name)
 
     def scan(
         self, topic: str, start: Where = "earliest", end: Where = "latest", *, fail_on_data_loss: bool = True

@@ -20,10 +20,12 @@ from lakeward.lake import letters
 from lakeward.logs import log
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import TableName, is_storable
+from lakeward.model.operations import DeadLetter, DeadLetterStatus
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, retirement, tables
+from lakeward.registry import Registry, arguments, intents, registration, retirement, tables
 from lakeward.registry.counted import Counting
+from lakeward.registry.dead_letters import Repair
 from lakeward.registry.leases import Lease
 from lakeward.registry.registration import Removing
 from lakeward.registry.settling import is_settled
@@ -58,6 +60,13 @@ def batch_of(key: BatchKey) -> Batch | None:
     return Batch(*parts)
 
 
+def repair_of(repairs: DeadLetter | int | None) -> Repair | None:
+    """A dead letter as it was claimed, or a number. Raises InvalidInput."""
+    if isinstance(repairs, DeadLetter):
+        return Repair(repairs.id, repairs.claim if repairs.status == DeadLetterStatus.PROCESSING else None)
+    return None if repairs is None else Repair(arguments.whole(repairs, "repairs"))
+
+
 def is_key(text: Any) -> bool:
     """Whether a stream or a batch may be called that: a text of 1 to MAX_KEY bytes that the registry can hold."""
     return isinstance(text, str) and is_storable(text) and 0 < len(text.encode()) <= MAX_KEY
@@ -70,6 +79,7 @@ def write(
     *,
     batch: Batch | None = None,
     lease: Lease | None = None,
+    repairs: Repair | None = None,
     sync: bool = False,
     run: Counting | None = None,
 ) -> AppendResult:
@@ -81,7 +91,7 @@ def write(
     known whether the registration went through.
     """
     table, metadata = tables.load_with_metadata(registry, name)
-    return _write(registry, table, metadata, make, batch=batch, lease=lease, sync=sync, run=run)
+    return _write(registry, table, metadata, make, batch=batch, lease=lease, repairs=repairs, sync=sync, run=run)
 
 
 def replace_partition(
@@ -134,6 +144,7 @@ def _write(
     batch: Batch | None,
     lease: Lease | None,
     removing: Removing | None = None,
+    repairs: Repair | None = None,
     sync: bool,
     run: Counting | None,
 ) -> AppendResult:
@@ -148,7 +159,8 @@ def _write(
             files = make(target)
         dead = letters.letters_of(table, metadata, target.broken, batch=batch)
         wrote = time.perf_counter() - started
-        if not files and batch is None and removing is None and not dead:  # nothing to commit, and no key to remember
+        has_more = batch is not None or removing is not None or repairs is not None
+        if not files and not dead and not has_more:  # nothing to commit, and no key to remember
             intents.give_up(registry, intent)
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
 
@@ -162,6 +174,7 @@ def _write(
                 lease=lease,
                 removing=removing,
                 letters=dead,
+                repairs=repairs,
                 run=run,
             )
 

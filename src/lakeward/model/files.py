@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import datetime
 from typing import Any
 
@@ -164,6 +166,10 @@ class Batch(msgspec.Struct, frozen=True):
     batch_id: str
     start: Any = None
     end: Any = None
+
+    def digest(self, *owner: str) -> str:
+        """A short text that stands for this key of an owner, such as a table's UUID."""
+        return "batch:" + hashlib.sha256(json.dumps([*owner, self.stream, self.batch_id]).encode()).hexdigest()
 
 
 class AppendResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,10 +143,12 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     next_retry_at: datetime | None  # none: it is not tried again
     claimed_until: datetime | None  # somebody tries it, until then at most
     status: ErrorStatus
-    occurred_at: datetime
+    occurred_at: datetime  # at first
     last_retry_at: datetime | None
     resolved_at: datetime | None
     resolution: str | None  # what was done
+    occurrences: int  # of failures of one batch, while the error is open
+    last_occurred_at: datetime | None  # none: it has occurred once
 
 
 class ErrorFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     location: str  # fixed at creation, without a slash at its end
     value_schema: Document | None  # an Iceberg struct, field ids given; none for bytes
     deleted_at: datetime | None
+    updated_at: datetime  # of its settings, not of what is in it
 
 
 # A name means the topic that has it now; a Topic means that very one, whatever has been made under its name since.
@@ -55,6 +56,8 @@ class Partition(msgspec.Struct, frozen=True):
     partition_id: int
     high_watermark: int = 0  # the offset that the next record gets
     log_start_offset: int = 0  # the first one that may still be read
+    created_at: datetime | None = None
+    updated_at: datetime | None = None  # when one of the offsets moved last
 
 
 class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +80,12 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     first_timestamp: int | None = None
     last_timestamp: int | None = None
+
+
+class ConsumerGroup(msgspec.Struct, frozen=True):
+    group_id: str
+    created_at: datetime
+    updated_at: datetime  # of its last commit; as it was made, before the first
 
 
 class ConsumerOffset(msgspec.Struct, frozen=True):

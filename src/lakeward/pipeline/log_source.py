@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
@@ -46,7 +47,13 @@ OPTIONS = (
 )
 PARTITION_BYTES = 64 << 20  # of segments that one task reads
 TOPIC_UUID = "topic_uuid"
+ONE_BATCH = (
+    "of a Python source Spark reads one batch under the triggers availableNow and once; to read on in batches up to the end: "
+    "option endingOffsets=latest and lake.log.run_to_end(writer)"
+)
 Offsets = dict[str, dict[str, Any]]
+
+log = structlog.get_logger()
 
 
 class LogSource(DataSource):
@@ -219,6 +226,9 @@ class _StreamReader(DataSourceStreamReader):
         self._options = options
         self._run: StreamRun | None = None  # of a stream with a group, from its first batch on
         self._group_key: int | None = None  # of the group that it plans and commits for
+        self._ends: dict[int, dict[int, int]] | None = None  # by topic id: where a stream with an end stops
+        self._asked = 0  # how often for the end of a batch
+        self._left = 0  # records that the limit has left out of the last batch
 
     def initialOffset(self) -> Offsets:
         with _Reading(self._options) as reading:
@@ -230,10 +240,27 @@ class _StreamReader(DataSourceStreamReader):
                 t.name: {p.partition_id: p.high_watermark for p in topics.list_partitions(reading.registry, t)}
                 for t in reading.topics
             }
+            if reading.ending is not None:
+                marks = self._up_to_the_end(reading, marks)
             if reading.limit is not None:
-                marks = _limited(reading.limit, _planned(reading), marks)
+                wanted, marks = marks, _limited(reading.limit, _planned(reading), marks)
+                self._left = _sum(wanted) - _sum(marks)
+            self._asked += 1
             self._group_key = _plan(reading, marks, self._group_key)
             return _offsets(reading, marks)
+
+    def _up_to_the_end(self, reading: _Reading, marks: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+        """`marks`, but none past the high watermarks of the first time that this was asked."""
+        if reading.ending != LATEST:
+            raise InvalidInput(
+                f"endingOffsets={reading.ending!r}: a stream ends nowhere, or at 'latest', the end that the log has as it starts"
+            )
+        by_id = {topic.topic_id: marks[topic.name] for topic in reading.topics}
+        ends = self._ends = self._ends or by_id
+        return {
+            t.name: {n: min(mark, ends.get(t.topic_id, {}).get(n, 0)) for n, mark in by_id[t.topic_id].items()}
+            for t in reading.topics
+        }
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         with _Reading(self._options) as reading, self._told():
@@ -265,6 +292,8 @@ class _StreamReader(DataSourceStreamReader):
                 self._run.committed(end)
 
     def stop(self) -> None:
+        if self._asked == 1 and self._left:  # Spark does not tell a source what the trigger is
+            log.warning("stream_stopped_after_one_batch", records_left=self._left, way_out=ONE_BATCH)
         run, self._run = self._run, None
         if run is not None:
             run.end()
@@ -278,6 +307,10 @@ class _StreamReader(DataSourceStreamReader):
             if self._run is not None:
                 self._run.failed(error)
             raise
+
+
+def _sum(offsets: Mapping[str, Mapping[int, int]]) -> int:
+    return sum(sum(numbers.values()) for numbers in offsets.values())
 
 
 def _initial(reading: _Reading) -> dict[str, dict[int, int]]:

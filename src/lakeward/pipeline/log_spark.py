@@ -5,12 +5,13 @@ Only what Spark Connect has too is used.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from lakeward.storage.locations import LOCAL_SCHEME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import DataType, StructType
 
 _THREADS = 16
@@ -192,6 +194,17 @@ def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
         return None, None
     first, last = min(each.min for each in bounds), max(each.max for each in bounds)
     return int(first.timestamp() * 1000), int(last.timestamp() * 1000)
+
+
+def run_to_end(writer: DataStreamWriter, name: str | None = None) -> list[dict[str, Any]]:
+    """See TopicLog.run_to_end."""
+    query = writer.trigger(processingTime="0 seconds").start(queryName=name)
+    try:
+        query.processAllAvailable()
+        progress = [each if isinstance(each, dict) else json.loads(each.json) for each in query.recentProgress]
+    finally:
+        query.stop()
+    return [each for each in progress if each["numInputRows"]]
 
 
 # Reading ------------------------------------------------------------------------------------------------------------------

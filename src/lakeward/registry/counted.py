@@ -63,10 +63,12 @@ class AtOnce:
         operation: OperationType | None = None,
         source_info: Document | None = None,
         destination_info: Document | None = None,
+        failure_key: str | None = None,
     ) -> None:
         """As Recorder; documents of what JSON has. Raises InvalidName, InvalidInput."""
         self._registry = registry
         self._schema_name, self._table_name, self._operation = schema_name, table_name, operation
+        self._failure_key = failure_key
         self._began = time.perf_counter()
         self._values = described(registry, schema_name, mode, source_info, destination_info)
         self.is_counted = False  # by a transaction, which may have been rolled back since
@@ -99,6 +101,7 @@ class AtOnce:
                         self._table_name,
                         sync_run_id=run_id,
                         operation=self._operation,
+                        failure_key=self._failure_key,
                         connection=connection,
                     )
         except Exception as problem:

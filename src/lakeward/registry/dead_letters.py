@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -34,8 +34,17 @@ BULK = 500  # rows that one transaction changes
 MAX_SOURCE_ID = 500  # bytes of UTF-8; an index holds it
 NO_TABLE = "(none)"  # of the record of an error that named none
 EVERYTHING = DeadLetterFilter()
+REPAIRED = "an append has repaired it"  # resolutions
+TAKEN = "the batch was sent again, and this record fits now"
 
 Prepared = Mapping[str, Any]  # the columns of a row that is yet to be inserted, without its times
+
+
+class Repair(NamedTuple):
+    """The dead letter that a write repairs, and the number of the claim under which it does, if there is one."""
+
+    dead_letter_id: int
+    claim: int | None = None
 
 
 def add(
@@ -125,9 +134,76 @@ def insert_prepared(
 
     Raises SyncRunNotFound.
     """
+    if letters:
+        runs.check_known(connection, sync_run_id)
+        added = {"sync_run_id": sync_run_id, "created_at": now, "last_failed_at": now}
+        dead_letters.insert_all(connection, [{**letter, **added} for letter in letters])
+
+
+def replace_of_source(
+    connection: sa.Connection,
+    where: tuple[str, str],
+    source: str,
+    letters: Sequence[Prepared],
+    now: datetime,
+    *,
+    sync_run_id: int | None = None,
+) -> None:
+    """Keep the letters of one try of what is tried again and again, in the caller's transaction: they take the places of the
+    last try's, which count them, and those that are left over are resolved.
+
+    Args:
+        where: schema and table.
+        source: what is tried; the letters' source_record_id begin with it.
+
+    Raises SyncRunNotFound.
+    """
     runs.check_known(connection, sync_run_id)
     added = {"sync_run_id": sync_run_id, "created_at": now, "last_failed_at": now}
-    dead_letters.insert_all(connection, [{**letter, **added} for letter in letters])
+    kept = {
+        dead_letters.insert_or_count(connection, {**letter, **added, "source_record_id": f"{source}:{number}"}).id
+        for number, letter in enumerate(letters)
+    }
+    before = dead_letters.of_source(connection, *where, source, _ALLOWED["resolved"])
+    left = [_changed(connection, each, "resolved", TAKEN) for each in before if each.id not in kept]
+    _end_errors(connection, left, "resolved", TAKEN)
+
+
+def settle_repair(
+    connection: sa.Connection,
+    where: tuple[str, str],
+    repair: Repair,
+    again: Prepared | None,
+    now: datetime,
+    *,
+    sync_run_id: int | None = None,
+) -> None:
+    """End the letter that a write to a table repairs, in the write's transaction.
+
+    Args:
+        where: schema and table.
+        again: the letter that the write has made of the record, which still does not fit: the same letter then holds it, is
+            pending, and counts one failure more. None resolves it.
+
+    Raises:
+        DeadLetterNotFound.
+        InvalidInput: it is a letter of another table.
+        StatusConflict: it has ended, or is claimed, and not under this claim.
+    """
+    found = _load(connection, repair.dead_letter_id, lock=True)
+    if (found.schema_name, found.table_name) != where:
+        raise InvalidInput(
+            f"the dead letter {found.id} is of {found.schema_name}.{found.table_name}, and was to be repaired by a write to "
+            f"{'.'.join(where)}; append to the table that it is of"
+        )
+    _check_state(found, "resolved", repair.claim, now)
+    if again is None:
+        _end_errors(connection, [_changed(connection, found, "resolved", REPAIRED)], "resolved", REPAIRED)
+        return
+    values = {name: again[name] for name in ("operation_type", "record_data", "envelope", "error_message")}
+    pending = {"status": DeadLetterStatus.PENDING.value, "claimed_by": None, "claimed_until": None}
+    counted = {"error_count": found.error_count + 1, "last_failed_at": max(now, found.last_failed_at)}
+    dead_letters.update(connection, found.id, {**values, **pending, **counted, "sync_run_id": sync_run_id})
 
 
 def _check_source_id(source_record_id: str | None) -> None:
@@ -259,15 +335,19 @@ def change(
     with joined(registry.database, connection) as joint:
         found = _load(joint, dead_letter_id, lock=True)
         now = dialect.now(joint)
-        if found.status.value not in _ALLOWED[what]:
-            raise StatusConflict(
-                f"the dead letter {dead_letter_id} is {found.status.value} and cannot be {what}; "
-                f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
-            )
-        _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
+        _check_state(found, what, claim, now)
         changed = _changed(joint, found, what, note)
         _end_errors(joint, [changed], what, note)
         return changed
+
+
+def _check_state(found: DeadLetter, what: str, claim: int | None, now: datetime) -> None:
+    if found.status.value not in _ALLOWED[what]:
+        raise StatusConflict(
+            f"the dead letter {found.id} is {found.status.value} and cannot be {what}; "
+            f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
+        )
+    _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
 
 
 def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> None:

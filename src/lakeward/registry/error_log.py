@@ -64,11 +64,16 @@ def log(
     max_retries: int = 3,
     backoff: Backoff = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
+    failure_key: str | None = None,
     connection: sa.Connection | None = None,
 ) -> ErrorRecord:
     """Write down an error. Texts and details are stored without secrets, the record as it is but for `redact_columns`.
 
     With max_retries above 0 it is due for a first retry after the back-off's first wait.
+
+    Args:
+        failure_key: what fails, such as a batch that is sent again and again: its open error, if there is one, counts the
+            failure and says what happened this time.
 
     Raises:
         InvalidName, InvalidInput.
@@ -92,12 +97,14 @@ def log(
         else arguments.one_of(OperationType, operation_type, "operation_type").value,
         "max_retries": arguments.whole(max_retries, "max_retries", 0, MAX_RETRIES),
         "status": ErrorStatus.OPEN.value,
+        "failure_key": failure_key,
     }
     with joined(registry.database, connection) as joint:
         runs.check_known(joint, sync_run_id)
         now = dialect.now(joint)
         due = now + backoff.wait(0) if max_retries else None
-        return error_log.insert(joint, {**values, "occurred_at": now, "next_retry_at": due})
+        write = error_log.insert if failure_key is None else error_log.insert_or_count
+        return write(joint, {**values, "occurred_at": now, "next_retry_at": due})
 
 
 def due(

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import ConsumerGroupNotFound, InvalidName, InvalidOffset
 from lakeward.model.names import is_storable
-from lakeward.model.topics import MAX_OFFSET, ConsumerOffset, PartitionLag, Topic, TopicRef
+from lakeward.model.topics import MAX_OFFSET, ConsumerGroup, ConsumerOffset, PartitionLag, Topic, TopicRef
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, groups, partitions
@@ -54,6 +54,12 @@ def ensure_same_in(connection: sa.Connection, registry: Registry, group_id: str,
             "begins where a new group does"
         )
     return found
+
+
+def get(registry: Registry, group_id: str) -> ConsumerGroup | None:
+    """A group; none if there is none of that name."""
+    with registry.database.read() as connection:
+        return groups.load(connection, registry.warehouse.warehouse_id, group_id)
 
 
 def list_groups(registry: Registry) -> list[str]:
@@ -153,6 +159,7 @@ def commit_in(
     ]
     if rows:
         groups.set_offsets(connection, rows)
+        groups.touch(connection, key, now)
 
 
 def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[ConsumerOffset], strict: bool) -> None:

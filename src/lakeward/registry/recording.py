@@ -51,6 +51,7 @@ class Recorder:
         destination_info: Document | None = None,
         heartbeat_seconds: float | None = None,
         owner: object = None,
+        failure_key: str | None = None,
     ) -> None:
         """Start the run.
 
@@ -59,6 +60,7 @@ class Recorder:
             operation: of the error, if the run fails.
             source_info, destination_info: of what JSON has.
             heartbeat_seconds: between two heartbeats; HEARTBEAT_SECONDS without.
+            failure_key: as `error_log.log` has it.
             owner: whose run it is: if it is collected before the run was ended, the next beat ends it as cancelled.
 
         Raises:
@@ -66,6 +68,7 @@ class Recorder:
         """
         self._registry = registry
         self._schema_name, self._table_name, self._operation = schema_name, table_name, operation
+        self._failure_key = failure_key
         self.heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
         self._lock = threading.Lock()  # guards the two below
         self._total = SyncRunStatistics()
@@ -125,6 +128,7 @@ class Recorder:
             sync_run_id=self.run_id,
             operation=self._operation,
             details=details,
+            failure_key=self._failure_key,
         )
 
     def end(self, error: BaseException | None = None) -> None:
@@ -228,11 +232,19 @@ def log_failure(
     sync_run_id: int | None = None,
     operation: OperationType | None = None,
     details: Any = None,
+    failure_key: str | None = None,
 ) -> None:
     """Write an error down with its stack trace; nothing is tried again by itself. Where that fails, it is logged."""
     try:
         insert_failure(
-            registry, error, schema_name, table_name, sync_run_id=sync_run_id, operation=operation, details=details
+            registry,
+            error,
+            schema_name,
+            table_name,
+            sync_run_id=sync_run_id,
+            operation=operation,
+            details=details,
+            failure_key=failure_key,
         )
     except Exception as problem:
         not_recorded(error, problem, sync_run_id)
@@ -247,6 +259,7 @@ def insert_failure(
     sync_run_id: int | None = None,
     operation: OperationType | None = None,
     details: Any = None,
+    failure_key: str | None = None,
     connection: sa.Connection | None = None,
 ) -> None:
     """As `log_failure`, maybe in the caller's transaction. Raises what `error_log.log` does."""
@@ -262,6 +275,7 @@ def insert_failure(
         stack_trace=_cut("".join(traceback.format_exception(error)), MAX_TRACE),
         operation_type=operation,
         max_retries=0,
+        failure_key=failure_key,
         connection=connection,
     )
 

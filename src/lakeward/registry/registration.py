@@ -45,6 +45,7 @@ def register(
     lease: Lease | None = None,
     removing: Removing | None = None,
     letters: Sequence[dead_letters.Prepared] = (),
+    repairs: dead_letters.Repair | None = None,
     run: Counting | None = None,
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
@@ -52,9 +53,14 @@ def register(
     A batch that was applied before changes nothing: the first answer comes back with `replayed`, the intent stays open and
     its files are the caller's to give up. Where the answer of the commit itself is lost, the intent settles what happened.
 
+    A batch none of whose rows fitted has not spent its key, unless it says what it consumed: sent again it is applied, and its
+    letters are those of the last time.
+
     Args:
         removing: what leaves the table in this commit.
         letters: rows of the same write that did not fit; they become dead letters in this commit.
+        repairs: the letter that the write repairs: this commit resolves it, or, if the write has letters, makes it the first
+            of them.
         run: the one that this commit counts for.
 
     Raises:
@@ -64,12 +70,13 @@ def register(
         LeaseLost: the lease's fence is no longer current.
         FileRefused: a file is registered already.
         SyncRunNotFound: there are letters, and the run that they are of is not there.
+        DeadLetterNotFound, StatusConflict, InvalidInput: of `repairs`, as `dead_letters.settle_repair` raises them.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
     """
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
-    write = _Write(table, intent, files, batch, lease, removing, letters, run)
+    write = _Write(table, intent, files, batch, lease, removing, letters, repairs, run)
     result = settled(
         registry,
         intent,
@@ -89,6 +96,7 @@ class _Write(NamedTuple):
     lease: Lease | None
     removing: Removing | None
     letters: Sequence[dead_letters.Prepared]
+    repairs: dead_letters.Repair | None
     run: Counting | None
 
 
@@ -100,15 +108,16 @@ def _register(registry: Registry, write: _Write) -> AppendResult:
     # A lease, and where there are locks of rows a run too, may be held by another table's writers; what leaves, and letters,
     # are many and large, and would keep others.
     waits = write.run is not None and write.run.is_shared and not registry.database.is_sqlite
-    if waits or write.lease is not None or write.removing is not None or write.letters:
+    if waits or write.lease is not None or write.removing is not None or write.letters or write.repairs:
         return front.commit_alone(work, table_id=table_id)
     return front.commit(work, table_id=table_id, weight=len(write.files))
 
 
 def _register_in(connection: sa.Connection, registry: Registry, write: _Write, now: datetime) -> AppendResult:
     table, batch = write.table, write.batch
-    if batch is not None and (first := first_answer_in(connection, table, batch)) is not None:
-        return first
+    before = None if batch is None else _answer(connection, table, batch)
+    if batch is not None and before is not None and _is_spent(batch, before):
+        return msgspec.structs.replace(before, replayed=True)
     if not intent_store.take(connection, write.intent.intent_id):
         _check_lives(
             table, tables.live_version(connection, table.table_id)
@@ -124,10 +133,26 @@ def _register_in(connection: sa.Connection, registry: Registry, write: _Write, n
         _apply_batch(connection, table, batch, result, now)
     removed = 0 if write.removing is None else write.removing(connection, now)
     run_id = None if write.run is None else write.run.count(connection, _counts(write, removed), now)
-    if write.letters:
-        dead_letters.insert_prepared(connection, write.letters, now, sync_run_id=run_id)
+    if write.letters or write.repairs or before is not None:
+        _keep_letters(connection, write, result, now, run_id, is_again=before is not None)
     insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
     return result
+
+
+def _keep_letters(
+    connection: sa.Connection, write: _Write, result: AppendResult, now: datetime, run_id: int | None, *, is_again: bool
+) -> None:
+    """The dead letters of a write: of a batch that may be sent again they are known by its key."""
+    table, letters = write.table, list(write.letters)
+    where = (".".join(table.namespace), table.name)
+    if write.repairs is not None:
+        again = letters.pop(0) if letters else None
+        dead_letters.settle_repair(connection, where, write.repairs, again, now, sync_run_id=run_id)
+    if write.batch is None or (not is_again and _is_spent(write.batch, result)):
+        dead_letters.insert_prepared(connection, letters, now, sync_run_id=run_id)
+        return
+    source = write.batch.digest(table.table_uuid)
+    dead_letters.replace_of_source(connection, where, source, letters, now, sync_run_id=run_id)
 
 
 def _result(write: _Write) -> AppendResult:
@@ -157,10 +182,22 @@ def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult
 
 
 def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
-    answer = batches.answer(connection, table.table_id, batch)
-    if answer is None:
+    answer = _answer(connection, table, batch)
+    if answer is None or not _is_spent(batch, answer):
         return None
-    return msgspec.structs.replace(msgspec.convert(answer, AppendResult), replayed=True)
+    return msgspec.structs.replace(answer, replayed=True)
+
+
+def _answer(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
+    """What the batch was answered the last time, whether it was applied or not."""
+    answer = batches.answer(connection, table.table_id, batch)
+    return None if answer is None else msgspec.convert(answer, AppendResult)
+
+
+def _is_spent(batch: Batch, answer: AppendResult) -> bool:
+    """Whether a batch was applied: not if none of its rows fitted. One that says what it consumed was, since its stream has
+    gone on."""
+    return answer.rows > 0 or not answer.dead_letters or batch.end is not None
 
 
 def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: AppendResult, now: datetime) -> None:
@@ -174,7 +211,7 @@ def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: 
                 f"{stands!r}; read again from there"
             )
         batches.set_position(connection, table.table_id, batch, now)
-    batches.insert(connection, table.table_id, batch, result, now)
+    batches.set_answer(connection, table.table_id, batch, result, now)
 
 
 def _as_kept(position: Any) -> Any:

@@ -73,7 +73,7 @@ def insert_in(
     segments.insert(connection, [_row(topic, info, now, intent_id) for info in infos])
     ends = {info.partition_id: info.end_offset + 1 for info in infos}  # a partition's last segment comes last
     for number, end in ends.items():
-        partitions.raise_watermark(connection, topic.topic_id, number, end)
+        partitions.raise_watermark(connection, topic.topic_id, number, end, now)
 
 
 def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
@@ -87,7 +87,7 @@ def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
         end = _fitting(connection, topic, partition, [info])
         row = _row(topic, info, now, None)
         segment_id = segments.insert_one(connection, row)
-        partitions.raise_watermark(connection, topic.topic_id, number, end)
+        partitions.raise_watermark(connection, topic.topic_id, number, end, now)
     return msgspec.structs.replace(info, id=segment_id, location=row["location"], created_at=now)
 
 
@@ -182,7 +182,7 @@ def raise_watermark(registry: Registry, name: str, partition_id: int, offset: in
             raise InvalidOffset(
                 f"the high watermark of {name}, partition {partition_id}, is {stands} and never goes back to {offset}"
             )
-        partitions.raise_watermark(connection, topic.topic_id, partition_id, offset)
+        partitions.raise_watermark(connection, topic.topic_id, partition_id, offset, dialect.now(connection))
         changed = partitions.load(connection, topic.topic_id, partition_id)
     assert changed is not None
     return changed
@@ -299,7 +299,7 @@ def delete_before_in(
         expires_at=registry.quarantine_ends(now),
     )
     gone = segments.delete(connection, topic.topic_id, partition_id=partition_id, before=offset)
-    partitions.raise_start(connection, topic.topic_id, partition_id, end + 1)
+    partitions.raise_start(connection, topic.topic_id, partition_id, end + 1, now)
     return gone
 
 

@@ -64,6 +64,7 @@ def create(registry: Registry, config: TopicConfig, value_schema: Document | Non
     _check_settings(config.retention_ms, config.config)
     topic_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
+        now = dialect.now(connection)
         values = {
             "topic_uuid": topic_uuid,
             "warehouse_id": registry.warehouse.warehouse_id,
@@ -73,14 +74,15 @@ def create(registry: Registry, config: TopicConfig, value_schema: Document | Non
             "config": dict(config.config),
             "value_schema": value_schema,
             "location": topic_location(registry.warehouse.location, name, topic_uuid),
-            "created_at": dialect.now(connection),
+            "created_at": now,
+            "updated_at": now,
         }
         try:
             with connection.begin_nested():
                 topic_id = topics.insert(connection, values)
         except sa.exc.IntegrityError as error:
             raise TopicAlreadyExists(f"Topic already exists: {name}") from error
-        partitions.insert(connection, topic_id, range(config.partition_count))
+        partitions.insert(connection, topic_id, range(config.partition_count), now)
         made = topics.by_id(connection, topic_id)
     assert made is not None
     return made
@@ -179,12 +181,13 @@ def update(
         merged = {key: value for key, value in laid.items() if value is not None}
         retention = found.retention_ms if retention_ms == KEEP else retention_ms
         _check_settings(retention, merged)
+        now = dialect.now(connection)
         topics.update(
             connection,
             found.topic_id,
-            {"partition_count": count, "retention_ms": retention, "config": merged},
+            {"partition_count": count, "retention_ms": retention, "config": merged, "updated_at": now},
         )
-        partitions.insert(connection, found.topic_id, range(found.partition_count, count))
+        partitions.insert(connection, found.topic_id, range(found.partition_count, count), now)
         changed = topics.by_id(connection, found.topic_id)
     assert changed is not None
     return changed

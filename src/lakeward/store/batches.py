@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import AppendResult, Batch
+from lakeward.store import dialect
 from lakeward.store.schema import applied_batches, stream_positions
 
 _b = applied_batches.c
@@ -20,16 +21,14 @@ def answer(connection: sa.Connection, table_id: int, batch: Batch) -> Any | None
     return connection.execute(query).scalar_one_or_none()
 
 
-def insert(connection: sa.Connection, table_id: int, batch: Batch, result: AppendResult, now: datetime) -> None:
+def set_answer(connection: sa.Connection, table_id: int, batch: Batch, result: AppendResult, now: datetime) -> None:
+    """In place of an earlier one."""
+    key = {"table_id": table_id, "stream": batch.stream, "batch_id": batch.batch_id}
+    values = {"start_position": batch.start, "end_position": batch.end, "answer": result, "applied_at": now}
+    statement = dialect.insert(connection, applied_batches).values(**key, **values)
     connection.execute(
-        applied_batches.insert().values(
-            table_id=table_id,
-            stream=batch.stream,
-            batch_id=batch.batch_id,
-            start_position=batch.start,
-            end_position=batch.end,
-            answer=result,
-            applied_at=now,
+        statement.on_conflict_do_update(
+            index_elements=list(key), set_={name: statement.excluded[name] for name in values}
         )
     )
 

@@ -77,6 +77,21 @@ def of_error(connection: sa.Connection, error_log_id: int, *, lock: bool = False
     return None if row is None else _record(row)
 
 
+def of_source(
+    connection: sa.Connection, schema_name: str, table_name: str, source: str, statuses: Iterable[str]
+) -> list[DeadLetter]:
+    """Those in one of these states whose source_record_id is `source`, a colon and something, locked, by id."""
+    query = sa.select(*_COLUMNS).where(
+        _c.schema_name == schema_name,
+        _c.table_name == table_name,
+        _HAS_SOURCE,
+        _c.source_record_id > f"{source}:",
+        _c.source_record_id < f"{source};",  # what follows a colon
+        _c.status.in_(list(statuses)),
+    )
+    return [_record(row) for row in connection.execute(query.order_by(_c.id).with_for_update()).mappings()]
+
+
 def update(connection: sa.Connection, dead_letter_id: int, values: Mapping[str, Any]) -> DeadLetter:
     change = dead_letter_queue.update().where(_c.id == dead_letter_id).values(values).returning(*_COLUMNS)
     return _record(connection.execute(change).mappings().one())

@@ -16,6 +16,7 @@ _c = error_log.c
 _COLUMNS = columns(error_log, ErrorRecord)
 # Literals, so that a plan sees that the index of what is due serves.
 _DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
+_HAS_KEY = sa.and_(_c.failure_key.is_not(None), _c.status == sa.literal_column("'open'"))
 MAX_ID = (1 << 63) - 1
 
 
@@ -33,6 +34,19 @@ def _record(row: Mapping[Any, Any]) -> ErrorRecord:
 
 def insert(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
     return _record(connection.execute(error_log.insert().values(values).returning(*_COLUMNS)).mappings().one())
+
+
+def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
+    """A failure of a key. If that has an open error, it has occurred once more: it is as it was the last time."""
+    statement = dialect.insert(connection, error_log).values(values)
+    new = ("sync_run_id", "error_type", "error_code", "error_message", "error_details", "stack_trace", "operation_type")
+    changed = {
+        **{name: statement.excluded[name] for name in new},
+        "occurrences": _c.occurrences + 1,
+        "last_occurred_at": statement.excluded.occurred_at,
+    }
+    upsert = statement.on_conflict_do_update(index_elements=[_c.failure_key], index_where=_HAS_KEY, set_=changed)
+    return _record(connection.execute(upsert.returning(*_COLUMNS)).mappings().one())
 
 
 def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord | None:

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.model.topics import ConsumerOffset
+from lakeward.model.topics import ConsumerGroup, ConsumerOffset
 from lakeward.store import dialect
 from lakeward.store.filters import equal
 from lakeward.store.prepared import Prepared, Row
-from lakeward.store.records import records
+from lakeward.store.records import record, records
 from lakeward.store.schema import consumer_groups, consumer_offsets, stream_plans, topics
+from lakeward.store.types import UtcTime
 
 _g, _o, _p = consumer_groups.c, consumer_offsets.c, stream_plans.c
 _KEY = Prepared(
@@ -60,6 +61,18 @@ def insert(connection: sa.Connection, warehouse_id: int, group_id: str, now: dat
     """Nothing where the group is there already, be it since a moment."""
     values = {"warehouse_id": warehouse_id, "group_id": group_id, "created_at": now}
     connection.execute(dialect.insert(connection, consumer_groups).values(values).on_conflict_do_nothing())
+
+
+def load(connection: sa.Connection, warehouse_id: int, group_id: str) -> ConsumerGroup | None:
+    updated = sa.func.coalesce(_g.updated_at, _g.created_at, type_=UtcTime()).label("updated_at")
+    query = sa.select(_g.group_id, _g.created_at, updated)
+    chosen = query.where(_g.warehouse_id == warehouse_id, _g.group_id == group_id)
+    return record(ConsumerGroup, connection.execute(chosen).one_or_none())
+
+
+def touch(connection: sa.Connection, group_key: int, now: datetime) -> None:
+    """Note that the group has committed."""
+    connection.execute(consumer_groups.update().where(_g.group_key == group_key).values(updated_at=now))
 
 
 def page(connection: sa.Connection, warehouse_id: int, after: str = "", limit: int | None = None) -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,11 +11,18 @@ from lakeward.store.dialect import in_integers, is_sqlite
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import records
 from lakeward.store.schema import partitions, topics
+from lakeward.store.types import UtcTime
 
 _c = partitions.c
-_SELECT = sa.select(topics.c.name.label("topic"), _c.partition_id, _c.high_watermark, _c.log_start_offset).join_from(
-    topics, partitions, topics.c.topic_id == _c.topic_id
-)
+_CREATED = sa.func.coalesce(_c.created_at, topics.c.created_at, type_=UtcTime())
+_SELECT = sa.select(
+    topics.c.name.label("topic"),
+    _c.partition_id,
+    _c.high_watermark,
+    _c.log_start_offset,
+    _CREATED.label("created_at"),
+    sa.func.coalesce(_c.updated_at, _CREATED, type_=UtcTime()).label("updated_at"),
+).join_from(topics, partitions, topics.c.topic_id == _c.topic_id)
 BY_NAME = Prepared(
     _SELECT.where(
         topics.c.warehouse_id == sa.bindparam("warehouse_id"),
@@ -29,12 +37,14 @@ BY_ID = Prepared(
 _INSERT = Prepared(partitions.insert())
 _IS = sa.and_(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
 _RAISE = Prepared(
-    partitions.update().where(_IS, _c.high_watermark < sa.bindparam("mark")).values(high_watermark=sa.bindparam("mark"))
+    partitions.update()
+    .where(_IS, _c.high_watermark < sa.bindparam("mark"))
+    .values(high_watermark=sa.bindparam("mark"), updated_at=sa.bindparam("now", type_=UtcTime()))
 )
 _START = Prepared(
     partitions.update()
     .where(_IS, _c.log_start_offset < sa.bindparam("start"))
-    .values(log_start_offset=sa.bindparam("start"))
+    .values(log_start_offset=sa.bindparam("start"), updated_at=sa.bindparam("now", type_=UtcTime()))
 )
 
 
@@ -42,8 +52,10 @@ def from_row(row: Row | None) -> Partition | None:
     return None if row is None else Partition(**row)
 
 
-def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int]) -> None:
-    rows: list[dict[str, Any]] = [{"topic_id": topic_id, "partition_id": number} for number in partition_ids]
+def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int], now: datetime) -> None:
+    rows: list[dict[str, Any]] = [
+        {"topic_id": topic_id, "partition_id": number, "created_at": now} for number in partition_ids
+    ]
     if rows:
         _INSERT.insert(connection, rows)
 
@@ -76,14 +88,14 @@ def lock(
     return {each.partition_id: each for each in found}
 
 
-def raise_watermark(connection: sa.Connection, topic_id: int, partition_id: int, to: int) -> bool:
+def raise_watermark(connection: sa.Connection, topic_id: int, partition_id: int, to: int, now: datetime) -> bool:
     """False if it stands there or further already."""
-    return _RAISE.run(connection, {"topic": topic_id, "partition": partition_id, "mark": to}) == 1
+    return _RAISE.run(connection, {"topic": topic_id, "partition": partition_id, "mark": to, "now": now}) == 1
 
 
-def raise_start(connection: sa.Connection, topic_id: int, partition_id: int, to: int) -> bool:
+def raise_start(connection: sa.Connection, topic_id: int, partition_id: int, to: int, now: datetime) -> bool:
     """False if it stands there or further already."""
-    return _START.run(connection, {"topic": topic_id, "partition": partition_id, "start": to}) == 1
+    return _START.run(connection, {"topic": topic_id, "partition": partition_id, "start": to, "now": now}) == 1
 
 
 def delete_of_topic(connection: sa.Connection, topic_id: int) -> None:

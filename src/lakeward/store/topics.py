@@ -11,9 +11,11 @@ from lakeward.store.dialect import begins
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import topics
+from lakeward.store.types import UtcTime
 
 _c = topics.c
-_SELECT = sa.select(*columns(topics, Topic))
+_UPDATED = sa.func.coalesce(_c.updated_at, _c.created_at, type_=UtcTime())
+_SELECT = sa.select(*(c for c in columns(topics, Topic) if c is not _c.updated_at), _UPDATED.label("updated_at"))
 _EXISTS = _c.deleted_at.is_(None)
 BY_NAME = Prepared(
     _SELECT.where(_c.warehouse_id == sa.bindparam("warehouse_id"), _c.name == sa.bindparam("name"), _EXISTS)

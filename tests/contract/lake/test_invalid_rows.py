@@ -12,15 +12,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakeward import Lake, StorageManager
-from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput
+from lakeward.errors import BatchOutOfOrder, DeadLetterNotFound, FileRefused, InvalidInput, StatusConflict
 from lakeward.metadata import MetadataManager
 from lakeward.model.operations import DeadLetter, DeadLetterStatus, OperationType
-from lakeward.registry import dead_letters, runs
+from lakeward.registry import dead_letters, error_log, runs
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import rows_of
 from tests.support.shell import Shell
@@ -551,6 +552,129 @@ def test_repaired_records_are_appended_and_their_letters_resolved(lake: Lake) ->
             manager.resolve_dead_letter(letter.id, "id was a text", letter.claim)
     assert ids(lake) == [1, 7]
     assert [x.status for x in letters(lake)] == [DeadLetterStatus.RESOLVED]
+
+
+def test_a_record_that_still_does_not_fit_is_the_same_letter_with_a_higher_count(lake: Lake) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": "seven"}])
+    with MetadataManager(lake) as manager:
+        (letter,) = manager.claim_dead_letters("repair")
+        assert lake.append(NAME, [{"id": "Seven"}], repairs=letter).dead_letters == 1
+        (again,) = letters(lake)
+        assert (again.id, again.status, again.error_count) == (letter.id, DeadLetterStatus.PENDING, 2)
+        assert (again.record_data, again.claimed_by) == ({"id": "Seven"}, None)
+        (letter,) = manager.claim_dead_letters("repair")
+        assert lake.append(NAME, [{"id": 7}], repairs=letter).rows == 1
+    (done,) = letters(lake)
+    assert (done.status, done.error_count, done.resolution) == (DeadLetterStatus.RESOLVED, 2, dead_letters.REPAIRED)
+    assert ids(lake) == [7]
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_a_letter_that_nobody_has_is_repaired_by_its_number_and_more_broken_rows_are_letters_of_their_own(
+    lake: Lake,
+) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": "one and two"}])
+    (letter,) = letters(lake)
+    assert lake.append(NAME, [{"id": "one"}, {"id": 2}, {"id": "two"}], repairs=letter.id).dead_letters == 2
+    assert [(x.error_count, x.record_data) for x in letters(lake)] == [(2, {"id": "one"}), (1, {"id": "two"})]
+
+
+def test_a_letter_that_cannot_be_repaired_by_this_write_leaves_nothing_written(lake: Lake) -> None:
+    table(lake)
+    make_table(lake, "sales.other", schema=SCHEMA)
+    lake.append(NAME, [{"id": "a"}, {"id": "b"}])
+    with MetadataManager(lake) as manager:
+        claimed, ended = manager.claim_dead_letters("repair")
+        manager.discard_dead_letter(ended.id, claim=ended.claim)
+        wrong: list[tuple[Any, str, type[Exception]]] = [
+            (claimed.id, NAME, StatusConflict),  # claimed, and not by us
+            (msgspec.structs.replace(claimed, claim=claimed.claim - 1), NAME, StatusConflict),
+            (ended.id, NAME, StatusConflict),
+            (claimed, "sales.other", InvalidInput),
+            (99, NAME, DeadLetterNotFound),
+            ("1", NAME, InvalidInput),
+        ]
+        for letter, name, error in wrong:
+            with pytest.raises(error):
+                lake.append(name, [{"id": 1}], repairs=letter)
+    assert ids(lake) == [] and len(letters(lake)) == 2
+    assert_nothing_left_over(lake, NAME)
+    assert objects(lake, lake.table(NAME)) == set()
+
+
+def test_a_batch_none_of_whose_rows_fitted_has_not_spent_its_key(lake: Lake) -> None:
+    table(lake)
+    bad = [{"id": "a"}, {"id": "b"}]
+    for tries in (1, 2, 3):
+        result = lake.append(NAME, bad, batch=("s", "1"))
+        assert (result.rows, result.dead_letters, result.replayed) == (0, 2, False)
+        assert [(x.record_data, x.error_count) for x in letters(lake)] == [(row, tries) for row in bad]
+    result = lake.append(NAME, [{"id": 1}, {"id": "B"}], batch=("s", "1"))
+    assert (result.rows, result.dead_letters, result.replayed) == (1, 1, False)
+    first, second = letters(lake)
+    assert (first.record_data, first.error_count, first.status) == ({"id": "B"}, 4, DeadLetterStatus.PENDING)
+    assert (second.status, second.resolution) == (DeadLetterStatus.RESOLVED, dead_letters.TAKEN)
+    replay = lake.append(NAME, [{"id": 1}, {"id": 2}], batch=("s", "1"))
+    assert (replay.replayed, replay.rows, replay.dead_letters) == (True, 1, 1)
+    assert ids(lake) == [1] and len(letters(lake)) == 2
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_the_last_broken_row_of_a_batch_that_is_mended_resolves_its_letters(lake: Lake) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": "a"}], batch=("s", "1"))
+    lake.append(NAME, [{"id": "a"}], batch=("s", "other"))
+    assert lake.append(NAME, [{"id": 1}], batch=("s", "1")).rows == 1
+    assert [x.status for x in letters(lake)] == [DeadLetterStatus.RESOLVED, DeadLetterStatus.PENDING]
+
+
+def test_a_batch_that_says_what_it_consumed_is_spent_so_that_its_stream_goes_on(lake: Lake) -> None:
+    table(lake)
+    lake.append(NAME, [{"id": "a"}], batch=("s", "1", None, 5))
+    assert lake.append(NAME, [{"id": 1}], batch=("s", "1", None, 5)).replayed
+    assert lake.append(NAME, [{"id": 2}], batch=("s", "2", 5, 9)).rows == 1
+    assert len(letters(lake)) == 1 and ids(lake) == [2]
+
+
+@pytest.mark.parametrize("kind", ["rows", "file"])
+def test_a_batch_that_is_refused_at_every_pass_is_one_open_error_that_counts(
+    lake: Lake, tmp_path: Path, kind: str
+) -> None:
+    make_table(lake, NAME, schema=SCHEMA)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"id": "x"}\n')
+    data: Any = [{"id": "x"}] if kind == "rows" else path
+    for _ in range(3):
+        with pytest.raises(FileRefused):
+            lake.append(NAME, data, batch=("cron", "a"))
+    (error,) = error_log.list_errors(lake.registry)
+    failed = runs.list_runs(lake.registry)
+    assert (error.occurrences, error.sync_run_id, len(failed)) == (3, failed[0].id, 3)
+    assert error.last_occurred_at is not None and error.last_occurred_at >= error.occurred_at
+    with pytest.raises(FileRefused):
+        lake.append(NAME, data, batch=("cron", "b"))
+    with pytest.raises(FileRefused):
+        lake.append(NAME, data)
+    error_log.resolve(lake.registry, error.id)
+    with pytest.raises(FileRefused):
+        lake.append(NAME, data, batch=("cron", "a"))
+    found = error_log.list_errors(lake.registry)
+    assert [(x.occurrences, x.status.value) for x in found] == [(1, "open")] * 3 + [(3, "resolved")]
+
+
+def test_the_command_repairs_a_letter_and_fails_past_a_number_of_dead_letters(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.run("create", NAME, "--schema", "id long")
+    shell.run("alter", "set", NAME, "lakeward.invalid-rows=dead-letter")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"id": 1}\n{"id": "x"}\n')
+    assert shell.json("append", NAME, str(lines), "--max-dead-letters", "0", exit_code=1)["dead_letters"] == 1
+    assert shell.json("append", NAME, str(lines), "--max-dead-letters", "1")["rows"] == 1
+    lines.write_text('{"id": 2}\n')
+    shell.run("append", NAME, str(lines), "--repairs", "1")
+    assert shell.json("dlq", "counts")["resolved"] == 1
 
 
 def test_strange_values_of_arrow_come_back_as_they_can(lake: Lake) -> None:

@@ -57,6 +57,11 @@ def bases(store: MetadataStore, partition: int = 0, **range_: Any) -> list[int]:
     return [each.base_offset for each in store.get_segments("orders", partition, **range_)]
 
 
+def offsets_of(partition: Partition | None) -> tuple[str, int, int, int]:
+    assert partition is not None
+    return partition.topic, partition.partition_id, partition.high_watermark, partition.log_start_offset
+
+
 # Topics -------------------------------------------------------------------------------------------------------------------
 def test_a_topic_comes_back_as_it_was_made(store: MetadataStore) -> None:
     topic = store.get_topic("orders")
@@ -64,7 +69,7 @@ def test_a_topic_comes_back_as_it_was_made(store: MetadataStore) -> None:
     assert (topic.name, topic.partition_count, topic.retention_ms) == ("orders", 3, WEEK_MS)
     assert topic.config == {"cleanup.policy": "delete"}
     assert topic.created_at.tzinfo is not None
-    assert store.list_partitions("orders") == [Partition("orders", i, 0, 0) for i in range(3)]
+    assert [offsets_of(each) for each in store.list_partitions("orders")] == [("orders", i, 0, 0) for i in range(3)]
     assert store.get_topic("none") is None
     assert store.get_partition("none", 0) is None
     assert store.get_partition("orders", 3) is None
@@ -136,7 +141,7 @@ def test_a_topic_made_again_under_a_name_is_another_one(store: MetadataStore) ->
     assert first is not None and again.topic_id != first.topic_id and again.topic_uuid != first.topic_uuid
     assert store.get_committed_offset("g", "orders", 0) is None
     assert store.get_consumer_offsets("g") == []
-    assert store.list_partitions("orders") == [Partition("orders", 0, 0, 0)]
+    assert [offsets_of(each) for each in store.list_partitions("orders")] == [("orders", 0, 0, 0)]
     assert bases(store) == []
     assert store.add_segment(segment(0, 4)).base_offset == 0
 
@@ -182,7 +187,7 @@ def test_a_segment_raises_the_high_watermark_to_the_offset_after_its_end(store: 
     assert added.id is not None and added.created_at is not None
     assert (added.s3_bucket, added.s3_key, added.location) == ("lake", "orders-0-0", "s3://lake/orders-0-0")
     store.add_segment(segment(100_000, 199_999))
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 200_000, 0)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 200_000, 0)
     found = store.find_segment_for_offset("orders", 0, 50_000)
     assert found == added
 
@@ -267,8 +272,8 @@ def test_a_segment_that_does_not_fit_is_refused_and_nothing_changes(
         store.add_segments([segment(0, 4, partition=1), wrong])
     assert refused.value.code == "invalid_offset"
     assert (bases(store), bases(store, 1)) == ([0], [])
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 10, 0)
-    assert store.get_partition("orders", 1) == Partition("orders", 1, 0, 0)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 10, 0)
+    assert offsets_of(store.get_partition("orders", 1)) == ("orders", 1, 0, 0)
 
 
 def test_the_first_segment_starts_where_the_log_does(store: MetadataStore) -> None:
@@ -326,19 +331,19 @@ def test_the_high_watermark_may_be_raised_and_never_goes_back(store: MetadataSto
         with pytest.raises(InvalidOffset):
             store.update_high_watermark("orders", 0, lower)
     store.add_segment(segment(10, 12))  # the check for holes looks at the segment before
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 15, 0)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 15, 0)
     store.add_segment(segment(13, 30))
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 31, 0)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 31, 0)
 
 
 def test_whole_segments_before_an_offset_are_deleted_and_the_log_starts_after_them(store: MetadataStore) -> None:
     store.add_segments([segment(i * 10, i * 10 + 9) for i in range(5)])
     assert store.delete_segments_before("orders", 0, 25) == 2
     assert bases(store) == [20, 30, 40]
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 50, 20)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 50, 20)
     assert store.delete_segments_before("orders", 0, 29) == 0
     assert store.delete_segments_before("orders", 0, 1000) == 3
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 50, 50)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 50, 50)
     assert store.find_segment_for_offset("orders", 0, 45) is None
     with pytest.raises(InvalidOffset):
         store.add_segment(segment(0, 9))
@@ -449,7 +454,7 @@ def test_processes_that_add_to_one_partition_leave_no_hole_and_no_overlap(store:
     with context.Pool(2) as pool:
         pool.starmap(_add_one_after_another, [(made_url, 100)] * 2)
     assert bases(store) == list(range(200))
-    assert store.get_partition("orders", 0) == Partition("orders", 0, 200, 0)
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 200, 0)
 
 
 def test_threads_share_a_store_in_memory() -> None:

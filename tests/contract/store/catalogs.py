@@ -30,13 +30,13 @@ SELECT indexdef FROM pg_indexes WHERE schemaname IN (current_schema(), 'lakeward
 
 
 def describe(connection: sa.Connection) -> set[str]:
-    """Every column, constraint and index of every table: on SQLite the statements that made them."""
+    """Every column, constraint and index of every table, in no order: columns that came later stand last."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql(
             "SELECT sql FROM sqlite_master WHERE type IN ('table', 'index') AND sql IS NOT NULL "
             "AND name NOT IN ('alembic_version', 'sqlite_sequence')"
         )
-        return {re.sub(r"\s+", " ", statement) for statement in found.scalars()}
+        return {part for statement in found.scalars() for part in _parts(re.sub(r"\s+", " ", statement))}
     return {
         line
         for query in (_PG_COLUMNS, _PG_CONSTRAINTS, _PG_INDEXES)
@@ -44,6 +44,22 @@ def describe(connection: sa.Connection) -> set[str]:
         # The writing transaction's id: types.py has no name for its type.
         if "xid" not in line
     }
+
+
+def _parts(statement: str) -> set[str]:
+    """What stands between the commas of SQLite's CREATE TABLE, each with the table; an index whole."""
+    if not statement.startswith("CREATE TABLE"):
+        return {statement}
+    head, _, rest = statement.partition("(")
+    body, _, tail = rest.rpartition(")")
+    parts, depth = [""], 0
+    for character in body:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return {f"{head.strip()}{tail.strip()}: {part.strip()}" for part in parts}
 
 
 def drop_all(connection: sa.Connection) -> None:

@@ -126,6 +126,9 @@ error_log = table(
     column("resolved_at", UtcTime, null=True),
     column("resolution", Text, null=True),
     column("import_key", Text, null=True),
+    column("failure_key", Text, null=True),  # failures of one key are one open error
+    column("occurrences", Int32, default="1"),
+    column("last_occurred_at", UtcTime, null=True),  # none: once
     sa.UniqueConstraint("import_key"),
     one_of("status", "open", "resolved", "ignored"),
     sa.CheckConstraint("(resolved_at IS NULL) = (status = 'open')", name="resolved_at"),
@@ -142,6 +145,13 @@ partial_index(
     error_log.c.status,
     error_log.c.next_retry_at,
     where=sa.and_(error_log.c.status == sa.literal_column("'open'"), error_log.c.next_retry_at.is_not(None)),
+)
+
+partial_index(
+    "uq_error_log_failure_key_open",
+    error_log.c.failure_key,
+    where=sa.and_(error_log.c.failure_key.is_not(None), error_log.c.status == sa.literal_column("'open'")),
+    unique=True,
 )
 
 dead_letter_queue = table(
