@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from pathlib import Path
@@ -14,10 +15,12 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 from lakeward import Lake
+from lakeward.components.compactor import Compactor, CompactorConfig
 from lakeward.model import properties
 from lakeward.model.operations import SyncRunStatistics, SyncStatus
-from lakeward.registry import compaction, runs
+from lakeward.registry import compaction, error_log, runs
 from tests.support.lakes import assert_nothing_left_over
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 SCHEMA = {"id": "long", "name": "string", "tags": "list<string>", "place": "struct<city: string, no: int>"}
@@ -249,3 +252,44 @@ def test_a_compaction_by_spark_is_one_run(lake: Lake, spark: SparkSession) -> No
     assert run.statistics == SyncRunStatistics(records_processed=180, bytes_processed=result.bytes_before)
     lake.compact(NAME, spark)
     assert runs.list_runs(lake.registry) == [run, *appends], "where there is nothing to do, there is no run"
+
+
+def test_a_stop_gives_up_what_spark_has_not_begun_and_leaves_all_as_it_was(lake: Lake, spark: SparkSession) -> None:
+    fill(lake)
+    before = {file.file_path for file in lake.files(NAME)}
+    has_begun = threading.Event()
+
+    def session() -> SparkSession:
+        has_begun.set()
+        return spark
+
+    compactor = Compactor(lake.registry, CompactorConfig(interval_seconds=0.05, spark=session))
+    busy = threading.Thread(target=occupy, args=(spark,))
+    busy.start()
+    try:
+        until(lambda: len(spark.sparkContext.statusTracker().getActiveStageIds()) == 1)
+        compactor.on_refresh()
+        compactor.start()
+        assert has_begun.wait(60)
+        until(lambda: len(spark.sparkContext.statusTracker().getActiveJobsIds()) > 1)
+        compactor.stop()
+    finally:
+        spark.sparkContext.cancelJobGroup(BUSY)
+        busy.join()
+    until(lambda: not [each for each in threading.enumerate() if each.name.startswith("lakeward-compaction-")])
+    run = next(run for run in runs.list_runs(lake.registry) if run.source_info == {"component": "compactor"})
+    assert (run.status, run.records_processed) == (SyncStatus.CANCELLED, 0)
+    assert error_log.list_errors(lake.registry) == []
+    assert {file.file_path for file in lake.files(NAME)} == before
+    assert_nothing_left_over(lake, NAME)
+
+
+BUSY = "busy"
+
+
+def occupy(spark: SparkSession) -> None:
+    """Keep every core of Spark's busy until the group is cancelled."""
+    spark.sparkContext.setJobGroup(BUSY, "a long job", interruptOnCancel=True)
+    cores = spark.sparkContext.defaultParallelism
+    with contextlib.suppress(Exception):
+        spark.range(0, cores, 1, cores).selectExpr("java_method('java.lang.Thread', 'sleep', 600000L)").collect()

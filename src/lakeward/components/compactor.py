@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 Record: TypeAlias = TableFile | TableStats
 
 HOUR = 3_600.0
+FINISH_SECONDS = 3.0  # that a stop leaves to jobs in hand before it tells Spark to end them
+STOP_SECONDS = 8.0  # that a stop takes at most
 NO_SPARK = "the compactor has no Spark: give CompactorConfig(spark=...), or a Lake"
 
 
@@ -102,6 +103,7 @@ class Compactor:
         self._is_running = threading.Lock()  # one round at a time
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._sessions: dict[str, SparkSession] = {}  # that work for this compactor, by the group of their jobs
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
@@ -136,11 +138,26 @@ class Compactor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the jobs in hand, begin none."""
+        """Begin no job, and finish those in hand if they are soon done; the others are given up: STOP_SECONDS at most.
+
+        What does not let itself be stopped, such as a Spark that starts, changes nothing any more.
+        """
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        deadline = time.monotonic() + STOP_SECONDS
+        thread.join(FINISH_SECONDS)
+        while thread.is_alive() and time.monotonic() < deadline:
+            self._cancel_jobs()  # again: those that a thread was about to submit too
+            thread.join(0.2)
+
+    def _cancel_jobs(self) -> None:
+        for group, spark in list(self._sessions.items()):
+            try:
+                spark.sparkContext.cancelJobGroup(group)
+            except Exception as error:  # the session may be gone
+                log.info("compaction_not_cancelled", error=str(error)[:200])
 
     def metrics(self) -> CompactorMetrics:
         """What it has done since it was made, and how many tables wait."""
@@ -153,9 +170,26 @@ class Compactor:
             self._look_at_altered()
             before = self.metrics().done
             due = self._take_due()
-            with ThreadPoolExecutor(self._config.max_jobs, "lakeward-compaction") as threads:
-                list(threads.map(lambda item: self._compact(*item), due.items()))
+            self._in_threads(deque(due.items()))
             return _difference(self.metrics().done, before)
+
+    def _in_threads(self, due: deque[tuple[int, _Waiting]]) -> None:
+        """Compact tables, some at once: in threads that keep no program from its end, as those of an executor do."""
+
+        def work() -> None:
+            while due:
+                try:
+                    item = due.popleft()
+                except IndexError:  # another thread was quicker
+                    return
+                self._compact(*item)
+
+        count = min(self._config.max_jobs, len(due))
+        threads = [threading.Thread(target=work, name=f"lakeward-compaction-{n}", daemon=True) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._config.interval_seconds):
@@ -226,9 +260,15 @@ class Compactor:
                 return
             table = tables.load_by_id(self._registry, table_id)
             compaction.compact_table(
-                self._registry, table, self._session, what.partitions, may_run=may_run, on_job=on_job
+                self._registry,
+                table,
+                self._session,
+                what.partitions,
+                may_run=may_run,
+                on_job=on_job,
+                is_stopped=self._stopping.is_set,
             )
-        except TableNotFound:
+        except (TableNotFound, compaction.Stopped):
             return
         except LeaseHeld:  # another process is at it: look again, it may not have seen what we have
             self._put_back(table_id, what)
@@ -241,7 +281,14 @@ class Compactor:
     def _session(self) -> SparkSession:
         if self._spark is None:
             raise SparkMissing(NO_SPARK)
-        return self._spark()
+        spark = self._spark()
+        if hasattr(spark, "_jsparkSession"):  # Spark Connect has neither groups nor a use here
+            group = f"lakeward-compaction-{threading.get_ident()}"
+            spark.sparkContext.setJobGroup(group, "Lakeward's compactor")
+            self._sessions[group] = spark
+        if self._stopping.is_set():  # while Spark started
+            raise compaction.Stopped("the compactor was told to stop")
+        return spark
 
     def _failed(self, table_id: int, what: _Waiting, error: Exception) -> None:
         what.failures += 1

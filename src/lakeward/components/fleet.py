@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -43,7 +44,7 @@ COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
 
 # They have no threads, and serve the callers of their process whether or not it is the active one.
 WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
-STOP_SECONDS = 60.0  # for what a component has in hand when the program ends
+STOP_SECONDS = 9.0  # for what all components have in hand when the program ends
 
 
 class _Runner:
@@ -64,15 +65,18 @@ class _Runner:
             self._shall_run = shall_run
             self._changed.notify()
 
-    def close(self) -> None:
-        """Stop it for good, and wait for that: STOP_SECONDS at most, since one that hangs would keep the program for ever.
-
-        What one leaves by half, such as a compaction, changes nothing; recovery clears it.
-        """
+    def end(self) -> None:
+        """Have it stop for good."""
         with self._changed:
             self._shall_run, self._has_ended = False, True
             self._changed.notify()
-        self._thread.join(STOP_SECONDS)
+
+    def wait(self, deadline: float) -> None:
+        """Until it has stopped, or a time of the monotonic clock: one that hangs would keep the program for ever.
+
+        What one leaves by half, such as a compaction, changes nothing; recovery clears it.
+        """
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             log.error("component_not_stopped", component=self._component.name, seconds=STOP_SECONDS)
 
@@ -88,6 +92,15 @@ class _Runner:
                 (self._component.start if runs else self._component.stop)()
             except Exception:  # a fault of ours: the others run
                 log.exception("component_not_changed", component=self._component.name, runs=runs)
+
+
+def _end(runners: Iterable[_Runner]) -> None:
+    """Stop them all at once: together they have STOP_SECONDS."""
+    deadline = time.monotonic() + STOP_SECONDS
+    for runner in runners:
+        runner.end()
+    for runner in runners:
+        runner.wait(deadline)
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -139,7 +152,7 @@ def running(
                 stack.callback(component.stop)
             else:
                 runners.append(_Runner(component))
-                stack.callback(runners[-1].close)
+        stack.callback(_end, runners)
         tell(False)
         stack.enter_context(astha)
         yield Fleet(astha, made)

@@ -16,7 +16,7 @@ from lakeward.model.files import AppendResult, Batch
 from lakeward.model.names import TableIdentifier
 from lakeward.model.operations import Document, OperationType, SyncMode, SyncRun
 from lakeward.registry import Registry, registration, runs, tables
-from lakeward.registry.counted import Counting, Joined, at_once
+from lakeward.registry.counted import Completed, Counting, Joined, at_once
 from lakeward.registry.recording import of_table, recorded
 
 FIRST_FILES = 10  # whose names a run keeps
@@ -60,7 +60,7 @@ def ingest(
         return write(given.data, joined(registry, run))
     if not given.is_short:
         with recorded(registry, source_info=given.source, **about) as recorder:
-            return write(given.data, Joined(recorder.run_id))
+            return write(given.data, Completed(recorder.run_id))
     with at_once(registry, source_info=given.source, **about) as once:
         result = write(given.data, once)
         if result.replayed or not once.is_counted:

@@ -20,7 +20,7 @@ from lakeward.pipeline.log_compact import TARGET_BYTES, CompactionResult, compac
 from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, slices_of
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, log, topics
-from lakeward.registry.counted import Joined
+from lakeward.registry.counted import Completed, Joined
 from lakeward.registry.log import ProducerKey, SegmentFile
 from lakeward.registry.recording import recorded
 from lakeward.registry.settling import Also, is_settled
@@ -75,7 +75,7 @@ class TopicLog:
             source_info={"kind": "dataframe"},
             destination_info={"topic": found.name},
         ) as recorder:
-            return self._append(found, records, partition, key, producer, Joined(recorder.run_id))
+            return self._append(found, records, partition, key, producer, Completed(recorder.run_id))
 
     def _append(
         self,

@@ -26,6 +26,7 @@ from lakeward.pipeline.compaction_plan import Job, Plan, plan
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, compaction, intents, leases, tables
 from lakeward.registry.compaction import Conflict, PartitionId
+from lakeward.registry.counted import Completed, Counting, Joined
 from lakeward.registry.leases import Lease
 from lakeward.registry.recording import Recorder, log_failure, of_table
 from lakeward.registry.settling import is_settled
@@ -65,6 +66,7 @@ def compact_table(
     *,
     may_run: Callable[[Job], bool] = lambda _: True,
     on_job: Callable[[Job, Compacted], object] = lambda *_: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Compacted:
     """Do what `plan` finds in a table, job by job. It is a sync run as soon as there is a job to do.
 
@@ -74,8 +76,10 @@ def compact_table(
         session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
         may_run: asked before each job; what it refuses is left.
         on_job: told of each job that is over.
+        is_stopped: whether whoever asked for it ends, so that a job which fails was only told to stop.
 
     Raises:
+        Stopped: a job was told to stop; those before it are done, and the run is cancelled.
         LeaseHeld: somebody else is compacting the table.
         What `run_job` raises of the first job that failed; the others are done all the same.
     """
@@ -92,11 +96,14 @@ def compact_table(
                 if job.state == "committed" and compaction.is_held(registry, table):
                     result = Compacted(conflicts=1)
                 else:
-                    run.begin()
-                    result = run_job(registry, found, job, session, lease=lease)
+                    is_last = not waiting and failed is None
+                    result = run_job(registry, found, job, session, lease=lease, run=run.counting(is_last))
             except (LeaseLost, RegistryUnavailable, TableNotFound):
                 raise
-            except Exception as error:  # one damaged file does not keep the rest of the table small
+            except Exception as error:
+                if is_stopped():
+                    raise Stopped(f"the compaction of {table.identifier} was told to stop") from error
+                # One damaged file does not keep the rest of the table small.
                 if failed is not None:
                     run.failed(error)
                 failed = failed or error
@@ -104,7 +111,6 @@ def compact_table(
             if result.conflicts and len(job.groups) > 1 and _is_planned_for(registry, found):
                 waiting.extendleft(reversed([Job([group]) for group in job.groups]))
             done.append(result)
-            run.add(result)
             on_job(job, result)
         if failed is not None:
             raise failed
@@ -117,6 +123,10 @@ def _is_planned_for(registry: Registry, planned: Plan) -> bool:
     return tables.live_version(registry, planned.table.table_id) == planned.metadata.metadata_version
 
 
+class Stopped(SystemExit):
+    """Whoever asked for a compaction ends, and what was not committed was given up."""
+
+
 class _Run:
     """The run of a table's compaction, from the first job on. Without a job there is none."""
 
@@ -124,7 +134,8 @@ class _Run:
         self._registry, self._table = registry, table
         self._recorder: Recorder | None = None
 
-    def begin(self) -> None:
+    def counting(self, is_last: bool) -> Counting:
+        """What a job is to count for, in its commit: the run, which the last job completes."""
         if self._recorder is None:
             self._recorder = Recorder(
                 self._registry,
@@ -133,9 +144,7 @@ class _Run:
                 **of_table(self._table.identifier),
             )
 
-    def add(self, result: Compacted) -> None:
-        if self._recorder is not None:
-            self._recorder.add(records_processed=result.rows, bytes_processed=result.bytes_before)
+        return (Completed if is_last else Joined)(self._recorder.run_id)
 
     def failed(self, error: Exception) -> None:
         if self._recorder is not None:
@@ -156,7 +165,15 @@ def lease_name(table: Table) -> str:
     return f"compact:{table.table_uuid}"
 
 
-def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, lease: Lease | None = None) -> Compacted:
+def run_job(
+    registry: Registry,
+    planned: Plan,
+    job: Job,
+    session: Sessions,
+    *,
+    lease: Lease | None = None,
+    run: Counting | None = None,
+) -> Compacted:
     """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
 
     They are read and written by the table's metadata as it is when the job begins. Where it has another partition spec than the
@@ -179,7 +196,7 @@ def run_job(registry: Registry, planned: Plan, job: Job, session: Sessions, *, l
             made = _arrow(target, versions, job)
         else:
             made = _spark(registry, target, versions, job, session())
-        compaction.swap(registry, table, intent, job.files, made, lease=lease)
+        compaction.swap(registry, table, intent, job.files, made, lease=lease, run=run)
     except BaseException as error:
         if not is_settled(error):
             raise

@@ -16,8 +16,10 @@ import sqlalchemy as sa
 
 from lakeward.errors import DataLoss
 from lakeward.model.files import COMPACTED, DataFile, Intent, RegisteredFile, RetiredFile, partition_key
+from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.tables import Table, TableStats
 from lakeward.registry import leases, registration, retirement
+from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.settling import settled
 from lakeward.registry.snapshots import Pending, hold_name
@@ -120,10 +122,12 @@ def swap(
     made: Sequence[DataFile],
     *,
     lease: leases.Lease | None = None,
+    run: Counting | None = None,
 ) -> None:
     """Put the files of a compaction in the place of those that it has read: one transaction, or nothing.
 
-    The new files count as registered when the newest of the old ones was, so that a partition grows no younger by it.
+    The new files count as registered when the newest of the old ones was, so that a partition grows no younger by it. The run
+    `run` is counted for in the same transaction: rows, and bytes of the old files.
 
     Raises:
         Conflict: an old file has left the table, is committed or set aside meanwhile, or got deletes; somebody holds the
@@ -144,7 +148,7 @@ def swap(
         registry,
         intent,
         str(table.identifier),
-        commit=lambda: _swap(registry, table, intent, old, made, lease),
+        commit=lambda: _swap(registry, table, intent, old, made, lease, run),
         lock=lambda connection: dialect.lock_tables(connection, [table.table_id]),
         answer=answer,
     )
@@ -174,6 +178,7 @@ def _swap(
     old: Sequence[RegisteredFile],
     made: Sequence[DataFile],
     lease: leases.Lease | None,
+    run: Counting | None,
 ) -> bool:
     with registry.database.transaction() as connection:
         dialect.lock_tables(connection, [table.table_id])
@@ -187,6 +192,9 @@ def _swap(
         retirement.retire_present(connection, registry, table, present, reason, now)
         newest = max(file.registered_at for file in present)
         registration.insert_files(connection, registry, table, made, intent.intent_id, now, newest)
+        if run is not None:
+            rows, size = sum(file.row_count for file in made), sum(file.file_size for file in present)
+            run.count(connection, SyncRunStatistics(records_processed=rows, bytes_processed=size), now)
     return True
 
 

@@ -48,6 +48,15 @@ class Joined:
         return self.run_id
 
 
+@dataclass(frozen=True)
+class Completed(Joined):
+    """A run under way that the commit ends: it was for this commit alone, or this is its last."""
+
+    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
+        runs.complete_in(connection, self.run_id, counts, now)
+        return self.run_id
+
+
 class AtOnce:
     """A run that is written whole, by the commit that counts for it. It begins when this is made."""
 

@@ -139,10 +139,19 @@ def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatis
 
 
 def add_in(connection: sa.Connection, run_id: int, counts: SyncRunStatistics, now: datetime) -> None:
-    """Add to a run's counts what the caller's transaction does. Where the run has ended meanwhile, that is logged alone:
-    the work goes on."""
+    """Add to a run's counts what the caller's transaction does, even if the run was given up meanwhile. Where it is not there
+    any more, that is logged alone: the work goes on."""
     if not runs.add(connection, run_id, _counts(counts), now):
-        log.warning("sync_run_counts_lost", sync_run_id=run_id, why="it has ended, or was given up", **_counts(counts))
+        log.warning("sync_run_counts_lost", sync_run_id=run_id, why="it was deleted", **_counts(counts))
+
+
+def complete_in(connection: sa.Connection, run_id: int, counts: SyncRunStatistics, now: datetime) -> None:
+    """As `add_in`, and complete the run, whose work the caller's transaction is: also one that was given up, or cancelled as
+    its program ended, meanwhile. Its record is then true whatever becomes of the program after the commit."""
+    add_in(connection, run_id, counts, now)
+    run = runs.load(connection, run_id, lock=True)
+    if run is not None:
+        _end(connection, run, SyncStatus.COMPLETED, {"error_message": None, "error_details": None})
 
 
 def check_running(registry: Registry, run_id: int) -> None:

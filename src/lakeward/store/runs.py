@@ -46,10 +46,11 @@ def update(connection: sa.Connection, run_id: int, values: Mapping[str, Any]) ->
 
 
 def add(connection: sa.Connection, run_id: int, counts: Mapping[str, int], now: datetime) -> bool:
-    """Let a run's counts grow, which is a sign of life too; false if it does not run."""
+    """Let a run's counts grow, which is a sign of life too; false if it is not there. One that has ended counts too: what is
+    committed was done."""
     grown = {name: _c[name] + count for name, count in counts.items()}
     seen = sa.case((_c.last_seen_at < now, sa.literal(now, _c.last_seen_at.type)), else_=_c.last_seen_at)
-    change = sync_runs.update().where(_c.id == run_id, _RUNNING).values({**grown, "last_seen_at": seen})
+    change = sync_runs.update().where(_c.id == run_id).values({**grown, "last_seen_at": seen})
     return connection.execute(change).rowcount > 0
 
 

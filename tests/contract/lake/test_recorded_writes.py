@@ -35,7 +35,8 @@ from lakeward.model.operations import (
     SyncRunStatistics,
     SyncStatus,
 )
-from lakeward.pipeline import compaction
+from lakeward.pipeline import compaction, compaction_plan
+from lakeward.registry import compaction as swaps
 from lakeward.registry import dead_letters, error_log, registration, runs
 from tests.support.lakes import ROWS, make_table, open_lake
 
@@ -352,3 +353,87 @@ def test_a_consumer_that_is_closed_after_a_failed_poll_has_failed(lake: Lake) ->
     run = only_run(lake)
     assert (run.status, run.records_processed) == (SyncStatus.FAILED, 2)
     assert [error.sync_run_id for error in error_log.list_errors(lake.registry)] == [run.id]
+
+
+# Whatever ends the program ------------------------------------------------------------------------------------------------
+def ended_after(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, before: Callable[[], object] | None = None
+) -> None:
+    """Have a function of the registry end the program once it is done."""
+    real = getattr(module, name)
+
+    def called(*given: Any, **named: Any) -> Any:
+        if before is not None:
+            before()
+        real(*given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, name, called)
+
+
+def test_files_that_were_appended_are_a_completed_run_though_the_program_ended_then(
+    lake: Lake, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_after(monkeypatch, registration, "register")
+    with pytest.raises(KeyboardInterrupt):
+        lake.append(NAME, files)
+    run = only_run(lake)
+    assert (run.status, run.records_inserted, lake.scan(NAME).read_all().num_rows) == (SyncStatus.COMPLETED, 6, 6)
+
+
+@pytest.mark.parametrize("is_left_open", [False, True])
+def test_a_compaction_that_was_committed_is_a_completed_run_with_its_rows_whatever_ended_the_program(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_left_open: bool
+) -> None:
+    make_table(lake, "sales.landed", format="json")
+    for _ in range(3):
+        lake.append("sales.landed", ROWS)
+
+    def cancelled() -> None:
+        """As when a lake is closed under its compaction."""
+        runs.complete(lake.registry, only_run(lake, COMPACTOR).id, SyncStatus.CANCELLED, error_message="left open")
+
+    ended_after(monkeypatch, swaps, "swap", cancelled if is_left_open else None)
+    with pytest.raises(KeyboardInterrupt):
+        compaction.compact_table(lake.registry, lake.table("sales.landed"), no_session)
+    run = only_run(lake, COMPACTOR)
+    assert (run.status, run.records_processed, run.error_message) == (SyncStatus.COMPLETED, 18, None)
+    assert run.bytes_processed > 0
+    assert len(lake.files("sales.landed")) == 1 and lake.scan("sales.landed").read_all().num_rows == 18
+
+
+def no_session() -> Any:
+    raise AssertionError("JSON lines need no Spark")
+
+
+def test_a_compaction_that_is_stopped_is_cancelled_and_counts_the_jobs_that_were_committed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(lake, "sales.landed", format="json", partition_by=["name"])
+    lake.append("sales.landed", ROWS)
+    lake.set_properties("sales.landed", {compaction_plan.TARGET_PROPERTY: "1"})  # a job for each file
+    jobs: list[object] = []
+    real = swaps.swap
+
+    def second_fails(*given: Any, **named: Any) -> Any:
+        if jobs:
+            raise StorageError("as a job does that Spark was told to end")
+        return real(*given, **named)
+
+    monkeypatch.setattr(swaps, "swap", second_fails)
+    planned = compaction_plan.plan(lake.registry, lake.table("sales.landed"))
+    assert len(planned.jobs) > 1
+    with pytest.raises(compaction.Stopped):
+        compaction.compact_table(
+            lake.registry,
+            lake.table("sales.landed"),
+            no_session,
+            on_job=lambda job, _: jobs.append(job),
+            is_stopped=lambda: True,
+        )
+    run = only_run(lake, COMPACTOR)
+    assert (run.status, run.records_processed) == (
+        SyncStatus.CANCELLED,
+        sum(file.row_count for file in planned.jobs[0].files),
+    )
+    assert error_log.list_errors(lake.registry) == []

@@ -23,6 +23,7 @@ from lakeward.model.operations import (
     SyncStatus,
 )
 from lakeward.registry import Registry, error_log, intents, pulse, recording, runs
+from lakeward.registry.counted import Completed
 from lakeward.registry.recording import Recorder, recorded
 from lakeward.store import dialect
 from tests.support import registries
@@ -110,19 +111,29 @@ def test_a_run_that_was_given_up_meanwhile_does_not_break_the_work_and_its_error
             runs.add_in(connection, run.run_id, LOOKED_AT, dialect.now(connection))
     assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
         "sync_run_heartbeat_failed",
-        "sync_run_counts_lost",
         "sync_run_end_not_recorded",
     ]
     ended = only_run(registry)
-    assert (ended.status, ended.error_message, ended.statistics) == (
-        SyncStatus.FAILED,
-        "given up",
-        SyncRunStatistics(),
-    )
+    assert (ended.status, ended.error_message) == (SyncStatus.FAILED, "given up")
+    assert ended.statistics == LOOKED_AT, "what is committed was done"
     with pytest.raises(ZeroDivisionError), recorded(registry, "shop", SyncMode.BATCH) as run:
         runs.complete(registry, run.run_id, SyncStatus.CANCELLED)
         raise ZeroDivisionError
     assert only_error(registry).error_code == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("before", [None, SyncStatus.FAILED, SyncStatus.CANCELLED])
+def test_a_commit_that_is_all_of_a_run_completes_it_whatever_was_said_of_it_before_and_after(
+    registry: Registry, before: SyncStatus | None
+) -> None:
+    with pytest.raises(SystemExit), recorded(registry, "shop", SyncMode.BATCH) as run:
+        if before is not None:
+            runs.complete(registry, run.run_id, before, error_message="given up")
+        with registry.database.transaction() as connection:
+            Completed(run.run_id).count(connection, LOOKED_AT, dialect.now(connection))
+        raise SystemExit
+    ended = only_run(registry)
+    assert (ended.status, ended.statistics, ended.error_message) == (SyncStatus.COMPLETED, LOOKED_AT, None)
 
 
 def test_where_the_registry_is_gone_that_is_logged_and_the_works_own_error_goes_on(
