@@ -27,6 +27,7 @@ from lakeward.errors import (
 )
 from lakeward.lake import ingest
 from lakeward.lake.storage_manager import StorageManager
+from lakeward.model import properties
 from lakeward.model.operations import (
     ErrorType,
     OperationType,
@@ -411,7 +412,7 @@ def test_a_compaction_that_is_stopped_is_cancelled_and_counts_the_jobs_that_were
 ) -> None:
     make_table(lake, "sales.landed", format="json", partition_by=["name"])
     lake.append("sales.landed", ROWS)
-    lake.set_properties("sales.landed", {compaction_plan.TARGET_PROPERTY: "1"})  # a job for each file
+    lake.set_properties("sales.landed", {properties.COMPACTION_SIZE.name: "1"})  # a job for each file
     jobs: list[object] = []
     real = swaps.swap
 
