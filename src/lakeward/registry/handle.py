@@ -19,6 +19,7 @@ from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.logs import log
 from lakeward.model.tables import TableMetadata, Warehouse
+from lakeward.registry.objects import of_warehouse
 from lakeward.registry.schema_cache import SchemaCache
 from lakeward.registry.write_front import WriteFront
 from lakeward.storage.engine import StorageEngine
@@ -46,10 +47,12 @@ class Registry:
     def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
         """The storage engine for a location, with this registry's credentials, and a table's own settings over them.
 
+        What is gone because its table or topic was dropped is TableNotFound or TopicNotFound to whoever reads it.
+
         Raises:
             InvalidSetting: the engine does not know a setting.
         """
-        return _engine(location, self.settings, table_config)
+        return of_warehouse(_engine(location, self.settings, table_config), self.database, self.below)
 
     @property
     def below(self) -> str:
