@@ -52,7 +52,8 @@ class FileRefused(InvalidInput):
 
     Reasons: not_found, unreadable, truncated, wrong_format, unknown_column, missing_column, wrong_type, unknown_field_id,
     missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, wrong_row_count,
-    already_registered, changed.
+    already_registered, changed, schema_changed, wrong_size,
+    wrong_checksum.
     """
 
     code = "file_refused"

@@ -155,10 +155,12 @@ def branch(
 
 def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
     """Drop a branch or tag; its snapshot stays until it expires."""
+    from lakeward.components import refs as named
+
     with context.lake() as lake:
-        full = parse_name(table)
-        kinds = {ref.name: ref.type for ref in lake.refs(full)}
-        _show(context, (lake.drop_branch if kinds.get(name) == "branch" else lake.drop_tag)(full, name))
+        found = lake.table(parse_name(table))
+        kinds = {ref.name: ref.type for ref in named.list_refs(lake.registry, found)}
+        _show(context, named.drop_ref(lake.registry, found, name, kinds.get(name, "tag")))
 
 
 def _show(context: Context, ref: SnapshotRef) -> None:

@@ -61,9 +61,11 @@ def files(
     limit: LimitOption = 50,
 ) -> None:
     """List a table's files."""
+    from lakeward.registry import snapshots
+
     with context.lake() as lake:
-        name = parse_name(table)
-        found, location = lake.files(name, set_aside=set_aside), lake.table(name).location
+        which = lake.table(parse_name(table))
+        found, location = snapshots.list_files(lake.registry, which, set_aside=set_aside), which.location
     if pending:
         found = [file for file in found if file.snapshot_id is None]
     rows = [

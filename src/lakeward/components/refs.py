@@ -12,6 +12,7 @@ from lakeward.components.metadata_objects import read_document
 from lakeward.errors import InvalidInput, InvalidName, RefAlreadyExists, RefNotFound, SnapshotNotFound
 from lakeward.iceberg import refs
 from lakeward.model.names import check_level
+from lakeward.model.properties import INT, LONG
 from lakeward.model.tables import Document, SnapshotRef, Table
 from lakeward.registry import Registry, tables
 
@@ -31,7 +32,7 @@ def create_ref(registry: Registry, table: Table, ref: SnapshotRef, *, replace: b
         SnapshotNotFound: there is no such snapshot (any more).
         RefAlreadyExists: the name is another one's, and `replace` is false.
         InvalidName: an empty name, `main`, or digits alone, which look like a snapshot's id.
-        InvalidInput: an age or a count below 1.
+        InvalidInput: an age or a count below 1, or above what Iceberg holds.
     """
     _check(ref)
     is_current = ref.snapshot_id == CURRENT
@@ -101,10 +102,12 @@ def _check(ref: SnapshotRef) -> None:
     _check_not_main(ref.name)
     if ref.name.isdecimal():
         raise InvalidName(f"{ref.type} {ref.name!r} looks like a snapshot's id; use a name with a letter in it")
-    for option in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
+    for option, most in (("min_snapshots_to_keep", INT), ("max_snapshot_age_ms", LONG), ("max_ref_age_ms", LONG)):
         value = getattr(ref, option)
-        if value is not None and value < 1:
-            raise InvalidInput(f"{option}={value} of {ref.type} {ref.name!r} must be 1 or more")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise InvalidInput(
+                f"{option}={value!r} of {ref.type} {ref.name!r} must be a whole number from 1 to {most:,}"
+            )
     if ref.type == "tag" and (ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None):
         raise InvalidInput(f"tag {ref.name!r} names one snapshot: only a branch has others to keep")
 

@@ -55,6 +55,7 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
         LeaseLost: the registry was not reached for so long that the hold ran out; nothing was changed.
         MetadataConflict: in all tries others changed the table's metadata.
         AuditFailed: the registry's rows are not what the snapshots say.
+        FileRefused: the table has changed since so that the snapshot's files could not be read in it.
         StorageError, TableNotFound.
     """
     wait = registry.settings.hold_timeout_seconds

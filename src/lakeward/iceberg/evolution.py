@@ -135,7 +135,7 @@ def widen_column(
     result = deepcopy(schema)
     column = find_column(result, path)
     wanted = types.parse_text(new_type) if isinstance(new_type, str) else types.checked(new_type)
-    if not _widens(column.type, wanted):
+    if not widens(column.type, wanted):
         raise InvalidSchema(
             f"column {column.full_name!r} cannot become {wanted} from {column.type}; Iceberg widens int to long, float to double "
             "and a decimal's precision: for any other change add a new column"
@@ -267,7 +267,8 @@ def _holder(schema: Document, column: Column) -> tuple[Document, str]:
     return container, column.name
 
 
-def _widens(old: TypeDocument, new: TypeDocument) -> bool:
+def widens(old: TypeDocument, new: TypeDocument) -> bool:
+    """Whether a type becomes another one, or stays, without a value being lost."""
     if not isinstance(old, str) or not isinstance(new, str):
         return False
     if old == new or (old, new) in (("int", "long"), ("float", "double")):

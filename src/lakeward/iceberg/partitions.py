@@ -57,10 +57,18 @@ def partition_spec(
         if "field-id" not in field:
             last_partition_id += 1
             field = {**field, "field-id": last_partition_id}
+        _check_id(field["field-id"])
         last_partition_id = max(last_partition_id, field["field-id"])
         _check(field, fields, columns)
         fields.append({key: field[key] for key in ("source-id", "field-id", "transform", "name")})
     return {"spec-id": spec_id, "fields": fields}, last_partition_id
+
+
+def _check_id(field_id: Any) -> None:
+    if isinstance(field_id, bool) or not isinstance(field_id, int) or not FIRST_PARTITION_ID <= field_id < 1 << 31:
+        raise InvalidSchema(
+            f"field-id {field_id!r} of a partition field is no whole number from {FIRST_PARTITION_ID} on; leave it out"
+        )
 
 
 def _parsed(text: str, schema: Document) -> Document:
@@ -128,6 +136,8 @@ def _check(field: Document, before: list[Document], columns: dict[int, Column]) 
                 f"column {column.full_name!r} is inside a list or a map; partition by a column that has one value a row"
             )
         above = parent.parent_id
+    if not isinstance(name, str) or not name:
+        raise InvalidSchema(f"partition field {field!r} has no name; leave it out to be given one")
     clash = next((c for c in columns.values() if c.full_name == name), None)
     if clash is not None and not (kind in ("identity", "void") and clash.field_id == column.field_id):
         raise InvalidSchema(

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeward.errors import InvalidSchema
-from lakeward.iceberg import arrow, spark, types
+from lakeward.iceberg import arrow, checks, spark, types
 from lakeward.iceberg.evolution import (
     ColumnPath,
     add_column,
@@ -58,19 +58,25 @@ def schema_from(source: Any, format_version: int = 2, schema_id: int = 0) -> tup
 
     Raises:
         InvalidSchema: no columns, a type that Iceberg (of this format version) lacks, an empty name, or two names that are
-            equal or differ by case alone.
+            equal or differ by case alone;
+            identifier fields, defaults or names that readers refuse (`iceberg.checks`).
     """
     struct, identifiers = _struct_from(source, format_version)
     if not struct["fields"]:
         raise InvalidSchema("the schema has no columns; give at least one")
-    types.check_names(struct)
-    types.check_version(struct, format_version)
+    old_ids = [column.field_id for column in types.walk(struct)]
+    if wrong := [i for i in identifiers if old_ids.count(i) != 1]:
+        raise InvalidSchema(
+            f"identifier field {wrong[0]!r} is not the id of one column of the schema; use a column's id"
+        )
     numbered, last, given = types.number(struct, 0)
     assert not isinstance(numbered, str)
     document: Document = {"type": "struct", "schema-id": schema_id}
     if identifiers:
         document["identifier-field-ids"] = [given[i] for i in identifiers]
-    return {**document, "fields": numbered["fields"]}, last
+    document["fields"] = numbered["fields"]
+    checks.check_schema(document, format_version)
+    return checks.with_defaults(document), last
 
 
 def _struct_from(source: Any, format_version: int) -> tuple[Document, list[int]]:

@@ -14,7 +14,7 @@ from lakeward.errors import InvalidSchema
 from lakeward.iceberg import types, values
 from lakeward.iceberg.types import TypeDocument
 
-_WIDTH = re.compile(r"(bucket|truncate)\[(\d+)\]")
+_WIDTH = re.compile(r"(bucket|truncate)\[([0-9]{1,10})\]")
 _MICROS = {"hour": 3_600_000_000, "day": 86_400_000_000}
 _TIMESTAMPS = ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
 _MAX = 2**31 - 1

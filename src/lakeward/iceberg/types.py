@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakeward.errors import InvalidSchema
+from lakeward.model.names import is_storable
 from lakeward.model.tables import Document
 
 # 'long', 'decimal(9, 2)' or a dict with "type": "struct" | "list" | "map".
@@ -32,15 +33,20 @@ _SIMPLE = frozenset(
         "binary",
     ]
 )  # of every format version
-_SINCE_V3 = ("timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography")
+_SINCE_V3 = ("timestamp_ns", "timestamptz_ns", "unknown", "variant")
+_GEOMETRY = re.compile(r"geometry(\(\s*[^(),\s][^(),]*\))?")
+_GEOGRAPHY = re.compile(
+    r"geography(\(\s*[^(),\s][^(),]*(,\s*(spherical|vincenty|thomas|andoyer|karney)\s*)?\))?", re.IGNORECASE
+)
+_MAX_FIXED = (1 << 31) - 1
 _ALIASES = {
     "bool": "boolean", "integer": "int", "tinyint": "int", "smallint": "int", "byte": "int", "short": "int",
     "bigint": "long", "real": "float", "str": "string", "text": "string", "varchar": "string", "char": "string",
     "bytes": "binary", "timestamp_ntz": "timestamp", "timestamp_ltz": "timestamptz", "array": "list",
     "numeric": "decimal", "dec": "decimal",
 }  # fmt: skip
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)")
+_FIXED = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +95,23 @@ def decimal(precision: int, scale: int) -> str:
     return f"decimal({precision}, {scale})"
 
 
+def is_since_v3(text: str) -> bool:
+    """Whether a type is one of those that format version 3 has and earlier ones have not."""
+    return text in _SINCE_V3 or bool(_GEOMETRY.fullmatch(text) or _GEOGRAPHY.fullmatch(text))
+
+
 def check_primitive(text: str) -> str:
     """A primitive type's text in the form that the specification writes.
 
     Raises:
         InvalidSchema: not a type of Iceberg.
     """
-    if text in _SIMPLE or text.startswith(_SINCE_V3):
+    if text in _SIMPLE or is_since_v3(text):
         return text
     if (parts := decimal_parts(text)) is not None:
         return decimal(*parts)
     length = fixed_length(text)
-    if length is not None and length > 0:
+    if length is not None and 0 < length <= _MAX_FIXED:
         return f"fixed[{length}]"
     raise InvalidSchema(
         f"type {text!r} is not known; use boolean, int, long, float, double, decimal(p, s), date, time, timestamp, timestamptz, "
@@ -227,6 +238,8 @@ def field(name: str, type_: TypeDocument, required: bool = False, doc: str | Non
     """A struct's field without a number. Raises InvalidSchema: the name is empty or no text."""
     if not isinstance(name, str) or not name:
         raise InvalidSchema(f"column name {name!r} is empty; every column needs a name")
+    if not is_storable(name):
+        raise InvalidSchema(f"column name {name!r} holds NUL or half a character; use other characters")
     result: Document = {"id": UNNUMBERED, "name": name, "required": required, "type": type_}
     if doc:
         result["doc"] = doc
@@ -267,11 +280,11 @@ def checked(type_: Any) -> TypeDocument:
         if kind == "struct":
             return struct_type([checked_field(f) for f in type_["fields"]])
         if kind == "list":
-            listed = list_type(checked(type_["element"]), bool(type_["element-required"]))
-            return {**listed, "element-id": int(type_.get("element-id", UNNUMBERED))}
+            listed = list_type(checked(type_["element"]), _flag(type_["element-required"]))
+            return {**listed, "element-id": _id(type_.get("element-id", UNNUMBERED))}
         if kind == "map":
-            mapped = map_type(checked(type_["key"]), checked(type_["value"]), bool(type_["value-required"]))
-            ids = {k: int(type_.get(k, UNNUMBERED)) for k in ("key-id", "value-id")}
+            mapped = map_type(checked(type_["key"]), checked(type_["value"]), _flag(type_["value-required"]))
+            ids = {k: _id(type_.get(k, UNNUMBERED)) for k in ("key-id", "value-id")}
             return {**mapped, **ids}
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSchema(
@@ -280,9 +293,24 @@ def checked(type_: Any) -> TypeDocument:
     raise InvalidSchema(f"type document {type_!r} is neither struct, list nor map; see Iceberg's specification")
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidSchema(f"required is {value!r}; it is true or false")
+    return value
+
+
+def _id(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidSchema(f"the field id {value!r} is no whole number")
+    return value
+
+
 def checked_field(source: Document) -> Document:
-    made = field(source["name"], checked(source["type"]), bool(source.get("required", False)), source.get("doc"))
-    made["id"] = int(source.get("id", UNNUMBERED))
+    doc = source.get("doc")
+    if doc is not None and not isinstance(doc, str):
+        raise InvalidSchema(f"column {source['name']!r} has the doc {doc!r}, which is no text")
+    made = field(source["name"], checked(source["type"]), _flag(source.get("required", False)), doc)
+    made["id"] = _id(source.get("id", UNNUMBERED))
     for default in ("initial-default", "write-default"):
         if source.get(default) is not None:
             made[default] = source[default]
@@ -370,7 +398,7 @@ def check_version(type_: TypeDocument, format_version: int) -> None:
     if format_version >= 3:
         return
     for column in walk(type_):
-        if isinstance(column.type, str) and column.type.startswith(_SINCE_V3):
+        if isinstance(column.type, str) and is_since_v3(column.type):
             way = "microseconds (timestamp or timestamptz)" if column.type.endswith("_ns") else "another type"
             raise InvalidSchema(
                 f"column {column.full_name!r} has the type {column.type}, which needs format version 3; "

@@ -29,12 +29,12 @@ def ingest(
     registry: Registry,
     name: TableIdentifier,
     data: Any,
-    write: Callable[[Any, Counting], AppendResult],
+    write: Callable[[tables.Which, Any, Counting], AppendResult],
     *,
     batch: Batch | None = None,
     run: Run = None,
 ) -> AppendResult:
-    """Call `write` with the data and the run that it counts for.
+    """Call `write` with the table, the data and the run that it counts for.
 
     Args:
         batch: the key under which `write` applies the data once.
@@ -46,10 +46,12 @@ def ingest(
     about = {"mode": SyncMode.BATCH, "operation": OperationType.INSERT, **of_table(name)}
     if batch is not None:  # one that fails at each pass of a job that is repeated is one error
         about["failure_key"] = batch.digest(*name.namespace, name.name)
+    which: tables.Which = name
     if batch is not None and isinstance(
         data, Iterator
     ):  # to see what it gives is to read it, and a replay reads nothing
-        first = registration.first_answer(registry, tables.load(registry, name), batch)
+        which = tables.load(registry, name)
+        first = registration.first_answer(registry, which, batch)
         if first is not None:
             if run is None:
                 with at_once(registry, source_info={"kind": "iterator"}, **about) as once:
@@ -57,12 +59,12 @@ def ingest(
             return first
     given = _described(data)
     if run is not None:
-        return write(given.data, joined(registry, run))
+        return write(which, given.data, joined(registry, run))
     if not given.is_short:
         with recorded(registry, source_info=given.source, **about) as recorder:
-            return write(given.data, Completed(recorder.run_id))
+            return write(which, given.data, Completed(recorder.run_id))
     with at_once(registry, source_info=given.source, **about) as once:
-        result = write(given.data, once)
+        result = write(which, given.data, once)
         if result.replayed or not once.is_counted:
             once.did_nothing()
         return result

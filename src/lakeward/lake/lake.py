@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakeward.registry.counted import Counting
+    from lakeward.registry.tables import Which
 
 
 def connect(
@@ -286,10 +287,10 @@ class Lake:
         """
         key, identifier, letter = lake.writes.batch_of(batch), parse_table(name), lake.writes.repair_of(repairs)
 
-        def write(data: Any, counting: Counting) -> AppendResult:
+        def write(which: Which, data: Any, counting: Counting) -> AppendResult:
             make = lake.writes.writer_for(data, self.settings.catalog)
             return lake.writes.write(
-                self.registry, identifier, make, batch=key, repairs=letter, sync=self.is_sync, run=counting
+                self.registry, which, make, batch=key, repairs=letter, sync=self.is_sync, run=counting
             )
 
         return lake.ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
@@ -327,8 +328,11 @@ class Lake:
         `filter` is text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
         their statistics and row groups by the stored footers.
         """
+        return self._scan(name, columns, filter)
+
+    def _scan(self, which: Which, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
         planned, reading = registry.footers.plan(
-            self.registry, name, lambda versions: pipeline.scan.prepare(versions, columns, filter)
+            self.registry, which, lambda versions: pipeline.scan.prepare(versions, columns, filter)
         )
         engine = self.registry.engine(planned.table.location)
         return pipeline.scan.scan_files(reading, planned.files, registry.footers.loader(self.registry, planned), engine)
@@ -560,7 +564,7 @@ class Lake:
         session = spark if spark is not None else self.spark()
         table = self.table(name)
         if table.format == "json":
-            return session.createDataFrame(self.scan(table.identifier).read_all())
+            return session.createDataFrame(self._scan(table).read_all())
         parts = (self.settings.catalog, *table.namespace, table.name)
         return session.table(".".join(f"`{part.replace('`', '``')}`" for part in parts))
 

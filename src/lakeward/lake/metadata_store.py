@@ -112,7 +112,7 @@ class MetadataStore:
         return topics.list_partitions(self._registry, topic)
 
     def update_high_watermark(self, topic: str, partition_id: int, high_watermark: int) -> Partition:
-        """Raises TopicNotFound, PartitionNotFound, InvalidOffset: it would go back."""
+        """Segments raise it as they are added. Raises TopicNotFound, PartitionNotFound, InvalidOffset: back, or past them."""
         return segments.raise_watermark(self._registry, topic, partition_id, high_watermark)
 
     # Segments -------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,6 @@ class RollingWriter:
             if value <= 0:
                 raise InvalidInput(f"rotate_{limit}={value!r} must be greater than 0")
         self._registry = registry
-        self._name = name
         self._limits = (rotate_seconds, rotate_bytes, rotate_rows)
         self._sync = sync
         self._lock = threading.RLock()
@@ -73,7 +72,7 @@ class RollingWriter:
         self.committed_rows = 0
         self.dead_letters = 0  # rows that did not fit and were committed as dead letters
         self.commits: list[AppendResult] = []
-        identifier = tables.load(registry, name).identifier
+        self._table = tables.load(registry, name)  # by its id from now on: one made again under the name is another
         self._lost: BaseException | None = None  # the last rotation that failed: the run has, too
         self._recorder: Recorder | None = None
         if run is None:
@@ -82,7 +81,7 @@ class RollingWriter:
                 mode=SyncMode.STREAM,
                 operation=OperationType.INSERT,
                 source_info={"kind": "writer"},
-                **of_table(identifier),
+                **of_table(self._table.identifier),
             )
             self._run = Joined(self._recorder.run_id)
         else:
@@ -104,9 +103,11 @@ class RollingWriter:
         with self._lock:
             self._raise_failure()
             if self._closed.is_set():
-                raise InvalidInput(f"the writer of {self._name} is closed; open another with lake.writer(...)")
+                raise InvalidInput(
+                    f"the writer of {self._table.identifier} is closed; open another with lake.writer(...)"
+                )
             if self._open is None:
-                self._open = _OpenFile(self._registry, *tables.load_with_metadata(self._registry, self._name))
+                self._open = _OpenFile(self._registry, *tables.load_with_metadata(self._registry, self._table))
             checked = self._open.check(data)
             if not self._open.has_room_for(checked):
                 table, metadata = self._open.table, self._open.metadata
@@ -175,7 +176,10 @@ class RollingWriter:
             current, self._open = self._open, None
             if current is not None:
                 log.warning(
-                    "rows_not_committed", table=str(self._name), rows=current.rows, dead_letters=current.dead_letters
+                    "rows_not_committed",
+                    table=str(self._table.identifier),
+                    rows=current.rows,
+                    dead_letters=current.dead_letters,
                 )
                 current.give_up()
         self._timer.join()

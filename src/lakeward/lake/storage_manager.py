@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow.parquet as pq
 
 from lakeward.components import cleaner, flushing
-from lakeward.errors import FileRefused, MetadataConflict, ObjectNotFound
+from lakeward.errors import MetadataConflict, ObjectNotFound
 from lakeward.lake import ingest, writes
-from lakeward.model.files import AppendResult, DataFile, FileInfo, RegisteredFile
+from lakeward.model.files import AppendResult, FileInfo, RegisteredFile
 from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.model.tables import Snapshot, Table
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, footers, snapshots, tables
+from lakeward.pipeline import given_files
+from lakeward.registry import Registry, footers, registration, snapshots, tables
 from lakeward.registry.counted import Counting
 from lakeward.registry.recount import recount
 
@@ -46,27 +48,35 @@ class StorageManager:
         """Write and register; as `lake.append`. `seconds` of the answer tells what each step took."""
         return self._lake.append(_identifier(namespace, table), data, batch, run=run)
 
-    def update_table_files(self, namespace: NamespaceName, table: str, *files: FileInfo) -> AppendResult:
+    def update_table_files(
+        self, namespace: NamespaceName, table: str, *files: FileInfo, batch: writes.BatchKey = None
+    ) -> AppendResult:
         """Register files that exist: they are checked, copied below the table's location and registered in one transaction.
 
+        All that a FileInfo says is checked: name, size, rows, checksum ('sha256:...', where it is not none), the partition
+        (where it is not ''), and that its times have a zone and are in order. `batch` makes it happen once, as for
+        `insert_data`; the same key with other files is refused.
+
         Raises:
-            TableNotFound, FileRefused: also where a file has another number of rows than its FileInfo says.
+            TableNotFound, BatchOutOfOrder.
+            InvalidInput: a FileInfo contradicts itself, or names a file twice.
+            FileRefused: a file is not what its FileInfo says (wrong_size, wrong_checksum, wrong_row_count, wrong_partition), is
+                a file of a table already (already_registered), or does not fit; nothing was registered.
         """
-        name = _identifier(namespace, table)
+        found = tables.load(self._registry, _identifier(namespace, table))
+        engine = self._registry.engine(found.location)
+        key = writes.batch_of(batch)
+        given = given_files.checked(
+            files, engine, lambda locations: registration.registered(self._registry, locations), whole=key is not None
+        )
+        if key is not None:
+            key = msgspec.structs.replace(key, content=given_files.content_of(given))
 
-        def checked(target: WriteTarget) -> list[DataFile]:
-            made = writes.writer_for([file.path for file in files], self._lake.settings.catalog)(target)
-            wanted, found = sum(file.row_count for file in files), sum(file.row_count for file in made)
-            if wanted != found:
-                raise FileRefused(
-                    "wrong_row_count", f"the files have {found} rows, not the {wanted} that FileInfo says"
-                )
-            return made
+        def write(_: tables.Which, __: Any, counting: Counting) -> AppendResult:
+            make = partial(given_files.take, files=given)
+            return writes.write(self._registry, found, make, batch=key, sync=self._lake.is_sync, run=counting)
 
-        def write(_: Any, counting: Counting) -> AppendResult:
-            return writes.write(self._registry, name, checked, sync=self._lake.is_sync, run=counting)
-
-        return ingest.ingest(self._registry, name, [file.path for file in files], write)
+        return ingest.ingest(self._registry, found.identifier, [file.path for file in files], write)
 
     def update_table_statistics(
         self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
@@ -96,7 +106,7 @@ class StorageManager:
         """
         name = _identifier(namespace, table)
         found = tables.load(self._registry, name)
-        live = {file.file_path for file in self._lake.files(name)} if files else set()
+        live = {file.file_path for file in snapshots.list_files(self._registry, found)} if files else set()
         for file in files:
             if file.path not in live:
                 raise ObjectNotFound(f"{file.path} is no live file of {name}; register it first")
@@ -137,9 +147,9 @@ class StorageManager:
         """
         key, name = writes.batch_of(batch), _identifier(namespace, table)
 
-        def write(data: Any, counting: Counting) -> AppendResult:
+        def write(which: tables.Which, data: Any, counting: Counting) -> AppendResult:
             make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.replace_partition(self._registry, name, partition, make, batch=key, sync=sync, run=counting)
+            return writes.replace_partition(self._registry, which, partition, make, batch=key, sync=sync, run=counting)
 
         return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
 

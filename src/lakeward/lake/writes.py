@@ -19,7 +19,7 @@ from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.lake import letters
 from lakeward.logs import log
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
-from lakeward.model.names import TableName, is_storable
+from lakeward.model.names import is_storable
 from lakeward.model.operations import DeadLetter, DeadLetterStatus
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.target import WriteTarget
@@ -74,7 +74,7 @@ def is_key(text: Any) -> bool:
 
 def write(
     registry: Registry,
-    name: TableName,
+    which: tables.Which,
     make: Write,
     *,
     batch: Batch | None = None,
@@ -90,13 +90,13 @@ def write(
     Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
     known whether the registration went through.
     """
-    table, metadata = tables.load_with_metadata(registry, name)
+    table, metadata = tables.load_with_metadata(registry, which)
     return _write(registry, table, metadata, make, batch=batch, lease=lease, repairs=repairs, sync=sync, run=run)
 
 
 def replace_partition(
     registry: Registry,
-    name: TableName,
+    which: tables.Which,
     partition: Mapping[str, Any],
     make: Write,
     *,
@@ -114,7 +114,7 @@ def replace_partition(
         InvalidInput: the partition is none of the table's.
         LeaseHeld: another replacement of the partition, or a rollback of the table, took too long.
     """
-    table, metadata = tables.load_with_metadata(registry, name)
+    table, metadata = tables.load_with_metadata(registry, which)
     key = partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
 
     def make_checked(target: WriteTarget) -> list[DataFile]:

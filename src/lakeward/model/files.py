@@ -122,16 +122,16 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileInfo(msgspec.Struct, frozen=True):
-    """A file as the write path's calls name it (`update_table_files`)."""
+    """A file as the write path's calls name it (`update_table_files`), which check all that is said of it."""
 
-    name: str
+    name: str  # the last part of its path
     path: str
     size: int
     row_count: int
     checksum: str | None
     created: datetime
     modified: datetime
-    partition_path: str
+    partition_path: str  # '' where nothing is said of it
 
 
 class PartitionMetadata(msgspec.Struct, frozen=True):
@@ -154,6 +154,7 @@ class Intent(msgspec.Struct, frozen=True):
     owner: str
     lease_until: datetime
     topic_id: int | None = None
+    metadata_version: int | None = None  # of the table, that a write goes by; none where it gives way to changes
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -166,6 +167,7 @@ class Batch(msgspec.Struct, frozen=True):
     batch_id: str
     start: Any = None
     end: Any = None
+    content: str | None = None  # a checksum of what it brings, where it is known: the same batch brings the same again
 
     def digest(self, *owner: str) -> str:
         """A short text that stands for this key of an owner, such as a table's UUID."""
@@ -181,5 +183,6 @@ class AppendResult(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     dead_letters: int = 0  # rows that broke the table's schema and are kept as dead letters
     replayed: bool = False
+    content: str | None = None  # of the batch
     snapshot_id: int | None = None
     seconds: dict[str, float] = {}  # write, register, snapshot

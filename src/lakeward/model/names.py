@@ -24,13 +24,15 @@ class TableIdentifier:
 
 
 def check_level(level: str, of: str) -> str:
-    """One level of a name: not empty, no control characters (the REST separator is one), at most 255 characters.
+    """One level of a name: not empty, not '.' or '..', no control characters (the REST separator is one), at most 255 characters.
 
     Raises:
         InvalidName: naming the value and the rule.
     """
     if not isinstance(level, str) or not level or level.isspace():
         raise InvalidName(f"{of} {level!r} is empty; give at least one visible character")
+    if level in (".", ".."):
+        raise InvalidName(f"{of} {level!r} means a folder in paths and addresses; choose a name with a letter in it")
     if len(level) > MAX_NAME_LENGTH:
         raise InvalidName(f"{of} {level[:40]!r}... has {len(level)} characters; at most {MAX_NAME_LENGTH} are allowed")
     if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in level):

@@ -189,7 +189,7 @@ def run_job(
     versions = tables.versions(registry, table)
     if not versions or (job.state != "landing" and versions[-1].spec_id != planned.metadata.spec_id):
         return Compacted(conflicts=1)
-    intent = intents.open_intent(registry, table)
+    intent = intents.open_intent(registry, table, gives_way=True)
     target = _target(registry, planned, versions[-1], intent)
     try:
         if job.state == "landing":

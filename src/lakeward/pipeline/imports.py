@@ -66,10 +66,10 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
         StorageError: a file could not be read or written.
     """
     wanted = Wanted.of(target.schema, partition_sources(target), judges=target.broken is not None)
-    located = [(os.fspath(path), *_located(target, os.fspath(path))) for path in paths]
-    versions = [_version(location, engine) for _, location, engine in located]
+    places = [(os.fspath(path), *located(target.engine, os.fspath(path))) for path in paths]
+    versions = [_version(location, engine) for _, location, engine in places]
     broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice
-    sources = [_checked(target, *where, wanted, broken) for where in located]
+    sources = [_checked(target, *where, wanted, broken) for where in places]
     as_parquet = target.metadata.format != "json"
     files: list[DataFile] = []
     rewritten: list[ParquetSource | TextSource] = []
@@ -104,9 +104,14 @@ def _checked(
     return source
 
 
-def _located(target: WriteTarget, path: str) -> tuple[str, StorageEngine]:
+def located(own: StorageEngine, path: str) -> tuple[str, StorageEngine]:
+    """The location of a file that a person names, and what reads it: the table's own engine, or one of another kind.
+
+    Raises:
+        FileRefused: wrong_format, a folder, a pipe or the like.
+    """
     location = path if path.startswith((LOCAL_SCHEME, S3_SCHEME)) else LOCAL_SCHEME + os.path.abspath(path)
-    engine = target.engine if engine_name(location) == target.engine.name else engine_for(location)
+    engine = own if engine_name(location) == own.name else engine_for(location)
     if engine.name == "local":
         local = location.removeprefix(LOCAL_SCHEME)
         if os.path.isdir(local):

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import InvalidSchema
 from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.registry import judging
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
 from lakeward.registry.tables import find_locked, no_such_version
-from lakeward.store import dialect, stats, tables
+from lakeward.store import dialect, tables
 
 
 class Edited(msgspec.Struct, frozen=True):
@@ -51,6 +51,7 @@ def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> Table
 def _store(
     connection: sa.Connection, table: Table, earlier: Sequence[TableMetadata], edited: Edited, change: str
 ) -> TableMetadata:
+    judging.check_change(connection, table, earlier, edited.metadata, change)
     now = dialect.now(connection)
     numbered = {"metadata_version": table.version + 1, "change": change, "created_at": now}
     version = _with_schema_id(msgspec.structs.replace(edited.metadata, **numbered), earlier)
@@ -102,30 +103,14 @@ def add_column(registry: Registry, name: TableName, path: Any, type: Any, doc: s
 def drop_column(registry: Registry, name: TableName, path: Any) -> TableMetadata:
     """Raises: InvalidSchema (a partition, of earlier files too, or the sort order uses it), ColumnNotFound, TableNotFound."""
 
-    def edit(connection: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
         current = versions[-1]
         schema, last_column_id = evolution.drop_column(
             current.schema, table.last_column_id, path, [current.partition_by], [current.sort_by]
         )
-        _check_no_files_by(connection, table, versions, schema, path)
         return Edited(msgspec.structs.replace(current, schema=schema), last_column_id)
 
     return alter(registry, name, "drop_column", edit)
-
-
-def _check_no_files_by(
-    connection: sa.Connection, table: Table, versions: Sequence[TableMetadata], schema: Document, path: Any
-) -> None:
-    """Files partitioned by a column that is gone have partitions of unknown type, with which some engines cannot filter."""
-    left = {column.field_id for column in schemas.columns(schema)}
-    of_files = set(stats.spec_ids(connection, table.table_id))
-    for version in versions[:-1]:
-        uses = {i for field in version.partition_by["fields"] for i in evolution.source_ids(field)} - left
-        if version.spec_id in of_files and uses & {c.field_id for c in schemas.columns(versions[-1].schema)}:
-            raise InvalidSchema(
-                f"column {path!r} cannot be dropped: files of {table.identifier} are partitioned by it still, under the earlier "
-                f"spec {version.spec_id}; rewrite them under the current spec or retire them first"
-            )
 
 
 def rename_column(registry: Registry, name: TableName, path: Any, new_name: str) -> TableMetadata:
@@ -206,6 +191,8 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
 
     Raises:
         MetadataVersionNotFound, TableNotFound.
+        InvalidSchema: live files, or those of a write under way, could not be read then.
+        InvalidInput: a property that comes back cannot be used any more.
     """
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
@@ -214,4 +201,6 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
         earlier = next((each for each in versions if each.metadata_version == version), None)
         if earlier is None:
             raise no_such_version(table, version)
+        now = versions[-1].properties
+        check_properties({key: value for key, value in earlier.properties.items() if now.get(key) != value})
         return _store(connection, table, versions, Edited(earlier), f"rollback to {version}")

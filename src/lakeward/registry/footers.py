@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 from lakeward.batching import batched
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
 from lakeward.model.files import PartitionMetadata, RegisteredFile
-from lakeward.model.names import TableName, parse_table
 from lakeward.model.properties import FOOTERS
 from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry.handle import Registry
-from lakeward.registry.tables import find
+from lakeward.registry.tables import Which, find_which
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
 from lakeward.store import dialect, files, footers
 
@@ -86,7 +85,7 @@ def _read_again(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData:
     return footer
 
 
-def plan(registry: Registry, name: TableName, prepare: Callable[[list[TableMetadata]], R]) -> tuple[Plan, R]:
+def plan(registry: Registry, which: Which, prepare: Callable[[list[TableMetadata]], R]) -> tuple[Plan, R]:
     """The files that a reader wants, their footers, and the reader that `prepare` makes for the table's versions.
 
     One read transaction: whatever is retired, cleaned or dropped meanwhile, files and footers belong together.
@@ -94,9 +93,8 @@ def plan(registry: Registry, name: TableName, prepare: Callable[[list[TableMetad
     Raises:
         TableNotFound, InvalidName; and what `prepare` raises.
     """
-    identifier = parse_table(name)
     with registry.database.read() as connection:
-        table = find(connection, registry, identifier)
+        table = find_which(connection, registry, which)
         versions = registry.metadata_versions(connection, table.table_id, table.version)
         reader = prepare(versions)
         chosen = [file for file in files.live(connection, table.table_id) if reader.wants(file)]

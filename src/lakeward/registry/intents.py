@@ -21,14 +21,18 @@ from lakeward.store import dialect, intents, tables, topics
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 
 
-def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write") -> Intent:
+def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write", *, gives_way: bool = False) -> Intent:
     """Declare a write ('write': data files or segments, 'flush': metadata) of a table or a topic.
+
+    While a write of data is under way, the table does not change so that its files could not be read; unless it `gives_way`,
+    as upkeep does.
 
     Raises:
         TableNotFound: the table has been dropped.
         TopicNotFound: the topic has been deleted.
     """
     intent_id = str(uuid.uuid4())
+    is_kept = kind == "write" and not gives_way
 
     def work(connection: sa.Connection, now: datetime) -> Intent:
         _check_lives(connection, whose)
@@ -40,6 +44,7 @@ def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write") -
             owner=registry.owner,
             lease_until=now + timedelta(seconds=registry.settings.lease_seconds),
             topic_id=whose.topic_id if isinstance(whose, Topic) else None,
+            metadata_version=whose.version if isinstance(whose, Table) and is_kept else None,
         )
         intents.insert(connection, intent, now)
         return intent

@@ -10,7 +10,7 @@ from lakeward.errors import NamespaceAlreadyExists, NamespaceNotEmpty, Namespace
 from lakeward.model.names import NamespaceName, parse_namespace
 from lakeward.model.tables import Namespace
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets
+from lakeward.registry.secrets import check_properties
 from lakeward.store import dialect, namespaces, tables
 
 
@@ -57,7 +57,7 @@ def create(
         InvalidName: a level is empty, too long or holds control characters.
     """
     levels = parse_namespace(name)
-    check_no_secrets("property", properties or {})
+    check_properties(properties or {})
     warehouse_id = registry.warehouse.warehouse_id
     with registry.database.transaction() as connection:
         found = namespaces.by_levels(connection, warehouse_id, levels)
@@ -76,7 +76,7 @@ def create(
 
 def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[str, str]) -> Namespace:
     """Replace all properties. Raises NamespaceNotFound, InvalidInput."""
-    check_no_secrets("property", properties)
+    check_properties(properties)
     with registry.database.transaction() as connection:
         found = find(connection, registry, parse_namespace(name))
         namespaces.set_properties(connection, found.namespace_id, dict(properties))

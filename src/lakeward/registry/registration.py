@@ -20,7 +20,7 @@ from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partitio
 from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.properties import FOOTERS
 from lakeward.model.tables import Table, TableMetadata
-from lakeward.registry import counters, dead_letters, leases
+from lakeward.registry import counters, dead_letters, judging, leases
 from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
@@ -68,7 +68,7 @@ def register(
         TableNotFound: the table was dropped.
         BatchOutOfOrder: the batch does not start where its stream stands.
         LeaseLost: the lease's fence is no longer current.
-        FileRefused: a file is registered already.
+        FileRefused: a file is registered already, or the table has changed so that it could not be read.
         SyncRunNotFound: there are letters, and the run that they are of is not there.
         DeadLetterNotFound, StatusConflict, InvalidInput: of `repairs`, as `dead_letters.settle_repair` raises them.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
@@ -162,6 +162,7 @@ def _result(write: _Write) -> AppendResult:
         files=[file.path for file in write.files],
         bytes=sum(file.size for file in write.files),
         dead_letters=len(write.letters),
+        content=None if write.batch is None else write.batch.content,
     )
 
 
@@ -185,7 +186,20 @@ def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> Ap
     answer = _answer(connection, table, batch)
     if answer is None or not _is_spent(batch, answer):
         return None
+    if batch.content is not None and answer.content not in (None, batch.content):
+        raise FileRefused(
+            "already_registered",
+            f"batch {batch.batch_id!r} of stream {batch.stream!r} of {table.identifier} has brought other files before; give "
+            "these a key of their own",
+        )
     return msgspec.structs.replace(answer, replayed=True)
+
+
+def registered(registry: Registry, locations: Sequence[str]) -> set[str]:
+    """Those of some locations that are files of tables, or were and are in quarantine."""
+    with registry.database.read() as connection:
+        there = [file.file_path for file in file_store.by_paths(connection, locations)]
+        return {*there, *(file.file_path for file in retired.by_paths(connection, locations))}
 
 
 def _answer(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
@@ -234,7 +248,7 @@ def insert_files(
 
     Raises:
         TableNotFound: the table was dropped.
-        FileRefused: a file is registered already.
+        FileRefused: a file is registered already, or the table has changed so that it could not be read.
     """
     if not files:
         _check_lives(table, tables.live_version(connection, table.table_id))
@@ -242,6 +256,7 @@ def insert_files(
     version = _check_lives(table, counters.add_to_table(connection, table.table_id, files, now))
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
+    judging.check_files(connection, registry, table, metadata, files)
     update_table_files(connection, table, files, intent_id, now, registered_at)
     insert_footers(connection, registry, table, metadata, files, now)
     counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from lakeward.errors import AuditFailed
 from lakeward.model.files import RegisteredFile, RetiredFile
 from lakeward.model.tables import Table
-from lakeward.registry import counters
+from lakeward.registry import counters, judging
 from lakeward.registry.handle import Registry
 from lakeward.registry.retirement import Removed, retire
 from lakeward.registry.snapshots import Conflict
@@ -41,6 +41,7 @@ def apply(
 
     Raises:
         Conflict: files have left since the last snapshot.
+        FileRefused: the table's schema has changed since so that the older snapshot's files could not be read.
         AuditFailed: the registry's rows are not what the snapshots say; nothing is changed.
     """
     if retired.has_removals_pending(connection, table.table_id):
@@ -76,6 +77,7 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
     if not back:
         return
     coming = [_registered(row) for row in back]
+    judging.check_files(connection, registry, table, metadata_in(connection, registry, table), coming)
     retired.delete(connection, [row.retired_id for row in back])
     rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
     files.insert(connection, rows)

@@ -165,11 +165,14 @@ def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) 
 
 
 def raise_watermark(registry: Registry, name: str, partition_id: int, offset: int) -> Partition:
-    """Raise the high watermark; where it stands there already, nothing changes.
+    """Raise the high watermark, at most to the end of the last segment; where it stands there already, nothing changes.
+
+    Segments raise it as they are added: past them there is no record, and what is appended next would get offsets below it,
+    which consumers would not read.
 
     Raises:
         TopicNotFound, PartitionNotFound.
-        InvalidOffset: it would go back.
+        InvalidOffset: it would go back, or past the last segment.
     """
     if not 0 <= offset <= MAX_OFFSET + 1:
         raise InvalidOffset(
@@ -177,7 +180,13 @@ def raise_watermark(registry: Registry, name: str, partition_id: int, offset: in
         )
     with registry.database.transaction() as connection:
         topic = topics.load_in(connection, registry, name)
-        stands = topics.locked_partitions(connection, topic, [partition_id])[partition_id].high_watermark
+        partition = topics.locked_partitions(connection, topic, [partition_id])[partition_id]
+        stands, end = partition.high_watermark, next_base(connection, topic, partition)
+        if offset > max(stands, end):
+            raise InvalidOffset(
+                f"the high watermark of {name}, partition {partition_id}, cannot be {offset}: the last segment ends before {end}; "
+                "add segments, which raise it"
+            )
         if offset < stands:
             raise InvalidOffset(
                 f"the high watermark of {name}, partition {partition_id}, is {stands} and never goes back to {offset}"

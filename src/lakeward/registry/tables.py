@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -13,7 +13,7 @@ from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyE
 from lakeward.model.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
-from lakeward.registry import namespaces
+from lakeward.registry import judging, namespaces
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
 from lakeward.registry.secrets import check_no_secrets
@@ -21,6 +21,10 @@ from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.store import dialect, intents, retired, snapshots, tables
 from lakeward.store.namespaces import path
+
+# A table by its name, or one that was found before and is meant whatever has its name by now: whoever has found a table goes
+# on with what it found, and never asks for the name again.
+Which: TypeAlias = "TableName | Table"
 
 FORMATS = ("parquet", "json")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -49,11 +53,20 @@ def find_locked(connection: sa.Connection, registry: Registry, identifier: Table
         found = again  # while we waited, the name went to another table
 
 
-def load(registry: Registry, name: TableName) -> Table:
+def find_which(connection: sa.Connection, registry: Registry, which: Which) -> Table:
+    """The table of a name, or one that was found before as it is now. Raises TableNotFound: it is gone, or dropped."""
+    if not isinstance(which, Table):
+        return find(connection, registry, parse_table(which))
+    found = tables.by_id(connection, which.table_id)
+    if found is None or found.dropped_at is not None:
+        raise TableNotFound(f"Table does not exist: {which.identifier} (it was dropped)")
+    return found
+
+
+def load(registry: Registry, which: Which) -> Table:
     """Raises TableNotFound, InvalidName."""
-    identifier = parse_table(name)
     with registry.database.read() as connection:
-        return find(connection, registry, identifier)
+        return find_which(connection, registry, which)
 
 
 def load_by_id(registry: Registry, table_id: int) -> Table:
@@ -116,11 +129,10 @@ def no_such_version(table: Table, version: int) -> MetadataVersionNotFound:
     return MetadataVersionNotFound(f"{table.identifier} has no metadata version {version}; it has 1..{table.version}")
 
 
-def load_with_metadata(registry: Registry, name: TableName) -> tuple[Table, TableMetadata]:
+def load_with_metadata(registry: Registry, which: Which) -> tuple[Table, TableMetadata]:
     """Both as of one moment. Raises TableNotFound, InvalidName."""
-    identifier = parse_table(name)
     with registry.database.read() as connection:
-        found = find(connection, registry, identifier)
+        found = find_which(connection, registry, which)
         return found, metadata_in(connection, registry, found)
 
 
@@ -171,6 +183,7 @@ def create(
 
     Raises:
         NamespaceNotFound, TableAlreadyExists, InvalidName.
+        InvalidSchema: documents that readers of Iceberg refuse.
         InvalidInput: a format, compression, format version or storage engine that is not offered.
         InvalidSetting: `engine_config` has a setting that the storage engine does not know.
     """
@@ -227,6 +240,7 @@ def create(
             change="create",
             created_at=now,
         )
+        judging.check_new(first, format_version)
         tables.insert_metadata(connection, first)
         tables.replace_columns(connection, table_id, schema["fields"])
         return find(connection, registry, identifier)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.files import RegisteredFile
 from lakeward.store.dialect import in_integers, in_texts
 from lakeward.store.prepared import Prepared
-from lakeward.store.records import columns, records
+from lakeward.store.records import columns, record, records
 from lakeward.store.schema import PENDING, table_files
 
 
@@ -109,6 +109,16 @@ def by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) ->
 
 def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[RegisteredFile]:
     return records(RegisteredFile, connection.execute(_SELECT.where(in_texts(connection, _c.file_path, paths))))
+
+
+def written_under(
+    connection: sa.Connection, table_id: int, schema_ids: Iterable[int], spec_ids: Iterable[int]
+) -> RegisteredFile | None:
+    """One file, live or set aside, that was written under one of the schemas or one of the specs; none if there is none."""
+    under = sa.or_(_c.schema_id.in_(list(schema_ids)), _c.spec_id.in_(list(spec_ids)))
+    return record(
+        RegisteredFile, connection.execute(_SELECT.where(_c.table_id == table_id, under).limit(1)).one_or_none()
+    )
 
 
 def mark_committed(

@@ -33,6 +33,12 @@ def of_table(connection: sa.Connection, table_id: int) -> list[Intent]:
     return records(Intent, connection.execute(_SELECT.where(_c.table_id == table_id, _OPEN)))
 
 
+def writing(connection: sa.Connection, table_id: int, now: datetime) -> list[Intent]:
+    """The writes of a table that are under way, with the version of its metadata that they go by."""
+    query = _SELECT.where(_c.table_id == table_id, _OPEN, _c.lease_until >= now, _c.metadata_version.is_not(None))
+    return records(Intent, connection.execute(query))
+
+
 def take(connection: sa.Connection, intent_id: str) -> bool:
     """Delete an open intent. False if it is gone or has been recovered."""
     return _TAKE.run(connection, {"id": intent_id}) == 1

@@ -36,11 +36,6 @@ def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
     return records(TableStats, connection.execute(query))
 
 
-def spec_ids(connection: sa.Connection, table_id: int) -> list[int]:
-    """The partition specs that live files were written with."""
-    return list(connection.execute(sa.select(_c.spec_id).where(_c.table_id == table_id).distinct()).scalars())
-
-
 def insert(connection: sa.Connection, stats: TableStats) -> None:
     _INSERT.run(connection, {name: getattr(stats, name) for name in TableStats.__struct_fields__})
 

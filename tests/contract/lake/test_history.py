@@ -145,6 +145,10 @@ def test_what_cannot_be_a_name_is_refused(lake: Lake) -> None:
         lake.drop_branch(NAME, "main")
     with pytest.raises(InvalidInput, match="keep=0"):
         lake.create_branch(NAME, "b", keep=0)
+    with pytest.raises(
+        InvalidInput, match=f"keep={2**40} of branch 'b' must be a whole number from 1 to 2,147,483,647"
+    ):
+        lake.create_branch(NAME, "b", keep=2**40)  # more than Iceberg's Java library reads
 
 
 # Expiry ---------------------------------------------------------------------------------------------------------------

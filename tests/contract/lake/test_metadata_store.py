@@ -323,16 +323,32 @@ def test_more_segments_than_a_page_come_each_once(store: MetadataStore) -> None:
     assert bases(store, start_offset=1_700, end_offset=2_400) == list(range(1_700, 2_400))
 
 
-def test_the_high_watermark_may_be_raised_and_never_goes_back(store: MetadataStore) -> None:
+def test_the_high_watermark_stands_at_the_end_of_the_last_segment_and_is_moved_to_no_other_place(
+    store: MetadataStore,
+) -> None:
+    assert store.update_high_watermark("orders", 0, 0).high_watermark == 0
+    with pytest.raises(InvalidOffset, match="ends before 0; add segments"):
+        store.update_high_watermark("orders", 0, 1)
     store.add_segment(segment(0, 9))
-    assert store.update_high_watermark("orders", 0, 15).high_watermark == 15
-    assert store.update_high_watermark("orders", 0, 15).high_watermark == 15
-    for lower in (14, 0, -1, 1 << 63):
+    assert store.update_high_watermark("orders", 0, 10).high_watermark == 10
+    for other in (9, 11, 15, 0, -1, 1 << 63):
         with pytest.raises(InvalidOffset):
-            store.update_high_watermark("orders", 0, lower)
-    store.add_segment(segment(10, 12))  # the check for holes looks at the segment before
-    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 15, 0)
-    store.add_segment(segment(13, 30))
+            store.update_high_watermark("orders", 0, other)
+    store.add_segment(segment(10, 12))
+    assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 13, 0)
+    store.delete_segments_before("orders", 0, 100)
+    assert store.update_high_watermark("orders", 0, 13).high_watermark == 13
+    with pytest.raises(InvalidOffset, match="ends before 13"):
+        store.update_high_watermark("orders", 0, 14)
+
+
+def test_where_the_high_watermark_was_put_too_far_once_no_offset_is_lost(store: MetadataStore) -> None:
+    """As releases before did; what is appended then begins after the last segment, and consumers that waited see it."""
+    store.add_segment(segment(0, 9))
+    with store._registry.database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE partitions SET high_watermark = 15")
+    assert store.update_high_watermark("orders", 0, 15).high_watermark == 15
+    store.add_segment(segment(10, 30))
     assert offsets_of(store.get_partition("orders", 0)) == ("orders", 0, 31, 0)
 
 

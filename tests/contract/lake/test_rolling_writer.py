@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakeward import Lake
-from lakeward.errors import FileRefused, InvalidInput, StorageError, TableNotFound
+from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, StorageError, TableNotFound
 from lakeward.lake import RollingWriter
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, rows_of
@@ -220,3 +220,40 @@ def test_a_file_that_cannot_be_written_fails_the_writer_and_leaves_no_intent(lak
     lake.recover()
     lake.recover()
     assert rows_of(lake.registry, "pending_writes") == []
+
+
+def test_a_writer_does_not_go_on_into_a_table_that_was_made_again_under_the_name(lake: Lake) -> None:
+    writer = lake.writer(NAME)
+    writer.write({"id": 1, "name": "a"})
+    writer.rotate()
+    lake.drop_table(NAME)
+    make_table(lake, NAME)
+    with pytest.raises(TableNotFound, match=r"sales\.orders \(it was dropped\)"):
+        writer.write({"id": 2, "name": "b"})
+    writer.close()
+    assert lake.scan(NAME).read_all().num_rows == 0
+
+
+def test_a_writer_follows_its_table_to_another_name(lake: Lake) -> None:
+    with lake.writer(NAME) as writer:
+        writer.write({"id": 1, "name": "a"})
+        writer.rotate()
+        lake.rename_table(NAME, "sales.moved")
+        make_table(lake, NAME)
+        writer.write({"id": 2, "name": "b"})
+    assert sorted(lake.scan("sales.moved").read_all()["id"].to_pylist()) == [1, 2]
+    assert lake.table(NAME).row_count == 0
+
+
+def test_a_change_of_the_table_that_the_open_file_would_not_fit_waits_for_it(lake: Lake) -> None:
+    lake.create_table("sales.parts", {"id": "long", "p": "int"}, ["p"])
+    with lake.writer("sales.parts") as writer:
+        writer.write({"id": 1, "p": 7})
+        lake.set_partition_spec("sales.parts", [])
+        with pytest.raises(InvalidSchema, match=r"a write of .* is under way"):
+            lake.drop_column("sales.parts", "p")
+    lake.append("sales.parts", [{"id": 2}])
+    assert sorted(lake.scan("sales.parts").read_all().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "p": 7},
+        {"id": 2, "p": None},
+    ]

@@ -127,7 +127,7 @@ def test_a_column_that_files_are_still_partitioned_by_cannot_be_dropped(registry
     table = make_table(registry, partition_by=["name"])
     register(registry, table, (1,), partition="a")
     evolution.set_partition_spec(registry, NAME, ["bucket(2, id)"])
-    with pytest.raises(InvalidSchema, match=r"'name'.*spec 0; rewrite them"):
+    with pytest.raises(InvalidSchema, match=r"partitioned by name \(spec 0\).*rewrite them"):
         evolution.drop_column(registry, NAME, "name")
     retirement.retire_expired_partitions(registry, table, timedelta(days=-1))
     evolution.drop_column(registry, NAME, "name")

@@ -233,6 +233,7 @@ pending_writes = table(
     column("recovered_at", UtcTime, null=True),  # set by recovery; the prefix is swept once more after sweep_after
     column("sweep_after", UtcTime, null=True),
     column("topic_id", Int64, reference("topics.topic_id"), null=True),
+    column("metadata_version", Int64, null=True),  # what a write goes by; none where it gives way to changes
     sa.UniqueConstraint("prefix"),
     # Whose it is: a table's or a topic's.
     sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
