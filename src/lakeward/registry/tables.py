@@ -13,7 +13,7 @@ from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyE
 from lakeward.model.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
-from lakeward.registry import judging, namespaces
+from lakeward.registry import namespaces
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
 from lakeward.registry.secrets import check_no_secrets
@@ -187,6 +187,8 @@ def create(
         InvalidInput: a format, compression, format version or storage engine that is not offered.
         InvalidSetting: `engine_config` has a setting that the storage engine does not know.
     """
+    from lakeward.registry.judging import check_new  # knows Iceberg's types, which a look at a table does not need
+
     identifier = parse_table(name)
     location_engine = engine_name(registry.warehouse.location)
     _one_of("format", format, FORMATS)
@@ -240,7 +242,7 @@ def create(
             change="create",
             created_at=now,
         )
-        judging.check_new(first, format_version)
+        check_new(first, format_version)
         tables.insert_metadata(connection, first)
         tables.replace_columns(connection, table_id, schema["fields"])
         return find(connection, registry, identifier)
