@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.logs import log
+from lakeward.registry import turns
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, leases
 
@@ -28,23 +29,46 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0, locked: Sequence[int] = ()) -> Lease:
-    """Take the lease, waiting up to `wait` seconds for its owner to let go.
+    """Take the lease, waiting up to `wait` seconds for its owner to let go. Those who wait get it in the order of asking.
 
     `locked`: ids of tables whose changes are not to fall together with the taking.
 
     Raises:
-        LeaseHeld: somebody (this process too) still has it.
+        LeaseHeld: somebody (this process too) still has it, or waits for it.
     """
     deadline = time.monotonic() + wait
-    while True:
-        with registry.database.transaction() as connection:
-            dialect.lock_tables(connection, locked)
-            lease = _try(connection, registry, name, seconds)
-        if isinstance(lease, Lease):
-            return lease
-        if time.monotonic() >= deadline:
-            raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
-        time.sleep(POLL_SECONDS)
+    place: turns.Turn | None = None
+    try:
+        while True:
+            with registry.database.transaction() as connection:
+                dialect.lock_tables(connection, locked)
+                lease = _in_turn(connection, registry, name, seconds, place)
+            if isinstance(lease, Lease):
+                return lease
+            if time.monotonic() >= deadline:
+                raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
+            if place is None:
+                place = turns.join(registry, _queue(name))
+            time.sleep(POLL_SECONDS)
+    finally:
+        if place is not None:
+            turns.leave(registry, place)
+
+
+def _queue(name: str) -> str:
+    return f"waits:{name}:"
+
+
+def _in_turn(
+    connection: sa.Connection, registry: Registry, name: str, seconds: float, place: turns.Turn | None
+) -> Lease | str:
+    """The lease, if nobody waits who came earlier, or the name of who has it."""
+    first = turns.first(connection, _queue(name))
+    is_next = first is None or (place is not None and first == place.name)
+    lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"
+    if place is not None:
+        turns.keep(connection, registry, place)
+    return lease
 
 
 def _try(connection: sa.Connection, registry: Registry, name: str, seconds: float) -> Lease | str:

@@ -232,7 +232,7 @@ def commit(
             leases.check(connection, hold)
         elif (made.new or made.trimmed) and leases.is_held(connection, hold_name(table)):
             raise Held("the table is held since")
-        if turns.first(connection, table) not in (None, turn and turn.name):
+        if turns.first(connection, turns.queue_of(table)) not in (None, turn and turn.name):
             raise NotOurTurn("others have lost races before")
         values = {
             "metadata_location": made.metadata_location,

@@ -1,6 +1,7 @@
-"""Turns at a table's metadata: who has lost races queues, and while somebody queues, nobody else commits.
+"""Queues in the registry: whoever has lost a race waits for a turn, and nobody who comes later goes first.
 
-A turn is a lease whose name says its place in the queue. What crashed in the queue is passed over once its lease has run out.
+A place in a queue is a lease whose name ends in the time at which it was taken. What crashed in a queue is passed over once its
+lease has run out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from datetime import timedelta
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import LeaseHeld
+from lakeward.errors import LakewardError, LeaseHeld
+from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, leases
@@ -25,58 +27,73 @@ POLL_SECONDS = 0.01
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """A place in the queue of a table. Places are given in order of the registry's time."""
+    """A place in a queue. Places are in the order of the registry's time."""
 
     name: str
 
 
-def _queue(table: Table) -> str:
+def queue_of(table: Table) -> str:
+    """The queue of those who commit metadata of a table: what the names of its places begin with."""
     return f"turn:{table.table_uuid}:"
 
 
 @contextmanager
 def queued(registry: Registry, table: Table) -> Iterator[Turn]:
-    """Queue, wait until all who came before are done, and have the turn for the block.
+    """Queue at a table's metadata, wait until all who came before are done, and have the turn for the block.
 
     Raises:
         LeaseHeld: those before took longer than a minute.
     """
-    turn = _join(registry, table)
+    turn = join(registry, queue_of(table))
     try:
         _wait(registry, table, turn)
         yield turn
     finally:
-        with registry.database.transaction() as connection:
-            leases.delete(connection, [turn.name])
+        leave(registry, turn)
 
 
-def first(connection: sa.Connection, table: Table) -> str | None:
-    """The name of the turn that is on; none where nobody queues."""
-    return leases.first_of(connection, _queue(table), dialect.now(connection))
+def first(connection: sa.Connection, queue: str) -> str | None:
+    """The name of the first place; none where nobody queues."""
+    return leases.first_of(connection, queue, dialect.now(connection))
 
 
-def _join(registry: Registry, table: Table) -> Turn:
+def join(registry: Registry, queue: str) -> Turn:
+    """Take the last place of a queue."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        leases.delete_expired(connection, _queue(table), now)  # of those who died in the queue
-        turn = Turn(f"{_queue(table)}{int(now.timestamp() * 1_000_000):020d}:{uuid.uuid4().hex}")
+        leases.delete_expired(connection, queue, now)  # of those who died in it
+        turn = Turn(f"{queue}{int(now.timestamp() * 1_000_000):020d}:{uuid.uuid4().hex}")
         leases.insert(connection, turn.name, registry.owner, now + timedelta(seconds=LEASE_SECONDS))
     return turn
+
+
+def keep(connection: sa.Connection, registry: Registry, turn: Turn) -> None:
+    """Its lease starts anew."""
+    until = dialect.now(connection) + timedelta(seconds=LEASE_SECONDS)
+    leases.set_owner(connection, turn.name, registry.owner, 1, until)
+
+
+def leave(registry: Registry, turn: Turn) -> None:
+    """Give a place up; where the registry does not answer, it ends with its lease."""
+    try:
+        with registry.database.transaction() as connection:
+            leases.delete(connection, [turn.name])
+    except LakewardError as error:
+        log.warning("place_not_left", lease=turn.name, error=str(error), code=error.code)
 
 
 def _wait(registry: Registry, table: Table, turn: Turn) -> None:
     """Until the turn is on; its lease starts anew then, and is kept meanwhile."""
     deadline = time.monotonic() + WAIT_SECONDS
-    renew_at = time.monotonic() + LEASE_SECONDS / 3
+    keep_at = time.monotonic() + LEASE_SECONDS / 3
     while True:
         with registry.database.read() as connection:
-            is_on = first(connection, table) in (turn.name, None)
+            is_on = first(connection, queue_of(table)) in (turn.name, None)
         now = time.monotonic()
-        if is_on or now >= renew_at:
+        if is_on or now >= keep_at:
             with registry.database.transaction() as connection:
-                until = dialect.now(connection) + timedelta(seconds=LEASE_SECONDS)
-                leases.set_owner(connection, turn.name, registry.owner, 1, until)
-            renew_at = now + LEASE_SECONDS / 3
+                keep(connection, registry, turn)
+            keep_at = now + LEASE_SECONDS / 3
         if is_on:
             return
         if now >= deadline:

@@ -201,7 +201,7 @@ def test_a_queue_whose_first_has_died_goes_on(lake: Lake, monkeypatch: pytest.Mo
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
     monkeypatch.setattr(turns, "LEASE_SECONDS", 0.5)
-    turns._join(lake.registry, table)  # and never heard of again
+    turns.join(lake.registry, turns.queue_of(table))  # and never heard of again
     assert flushing.flush(lake.registry, table.table_id, "query").files == 1
 
 

@@ -12,7 +12,9 @@ import sqlalchemy as sa
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.registry import Registry, leases, snapshots
 from lakeward.store import schema
+from lakeward.store.dialect import begins
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
+from tests.support.waiting import until
 
 
 def expire(registry: Registry, lease: leases.Lease) -> None:
@@ -164,3 +166,30 @@ def test_a_transaction_that_is_paused_under_a_lease_keeps_nobody_from_it_for_muc
         taken = leases.acquire(registry, "flush:1", seconds=60, wait=30)  # its own connection waits for the lock
         assert taken.fence == lease.fence + 1
         leases.check(paused, lease)
+
+
+def test_who_asks_again_at_once_does_not_go_before_those_who_wait(registry: Registry) -> None:
+    order: list[int] = []
+
+    def places() -> int:
+        with registry.database.read() as connection:
+            count = sa.select(sa.func.count()).where(begins(schema.leases.c.name, "waits:l:"))
+            return int(connection.execute(count).scalar_one())
+
+    def wait(number: int) -> None:
+        with leases.held(registry, "l", seconds=30, wait=60):
+            order.append(number)
+
+    lease = leases.acquire(registry, "l", seconds=60)
+    threads = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        until(lambda there=number + 1: places() == there)  # type: ignore[misc]
+    leases.release(registry, lease)
+    with pytest.raises(LeaseHeld, match="those who wait"):
+        while not order:  # at once, and again, and again
+            leases.release(registry, leases.acquire(registry, "l", seconds=60))
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3]
+    assert places() == 0
