@@ -1,4 +1,4 @@
-"""Any order of appends, replacements, removals, flushes, names, expiries, rollbacks, merges and clean-ups.
+"""Any order of appends, replacements, removals, flushes, names, expiries, rollbacks, merges, repairs and clean-ups.
 
 After each step the registry's rows, the metadata file as PyIceberg reads it, each snapshot that is retained and each name are
 what a model in Python says; after each clean-up every object of the table is one that something reaches.
@@ -160,6 +160,20 @@ class History(RuleBasedStateMachine):
             found.append(snapshot_id)
             snapshot_id = self.made[snapshot_id].parent
         return found
+
+    @precondition(lambda self: self.made)
+    @rule()
+    def lose_metadata_and_repair(self) -> None:
+        """Rows stay; snapshots and names were in what is gone."""
+        self.flush()
+        engine = self.lake.registry.engine(self.table.location)
+        assert engine.delete([info.location for info in engine.list(self.table.location + "/metadata/")]) == []
+        assert not self.lake.audit(self.name).ok
+        result = self.lake.repair(self.name)
+        assert result.rows == len(self.live)
+        self.names, self.current = {}, result.snapshot_id
+        self.made = {} if self.current is None else {self.current: Made(frozenset(self.live), None)}
+        assert self.lake.audit(self.name).ok
 
     @rule()
     def clean(self) -> None:
