@@ -249,7 +249,8 @@ def end_metadata_quarantine(registry: Registry) -> Ended:
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         before = now - timedelta(seconds=HASTENED_AFTER_SECONDS)
-        retired.hasten(connection, registry.below, registry.settings.metadata_quarantine_objects, before, now)
+        longest = registry.quarantine_ends(now, metadata=True)
+        retired.hasten(connection, registry.below, registry.settings.metadata_quarantine_objects, before, now, longest)
     return end_quarantine(registry, kinds=retired.METADATA_KINDS)
 
 

@@ -54,15 +54,15 @@ def queued(registry: Registry, table: Table) -> Iterator[Turn]:
 
 def first(connection: sa.Connection, queue: str) -> str | None:
     """The name of the first place; none where nobody queues."""
-    return leases.first_of(connection, queue, dialect.now(connection))
+    return leases.first_place(connection, queue, dialect.now(connection))
 
 
 def join(registry: Registry, queue: str) -> Turn:
     """Take the last place of a queue."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        leases.delete_expired(connection, queue, now)  # of those who died in it
-        turn = Turn(f"{queue}{int(now.timestamp() * 1_000_000):020d}:{uuid.uuid4().hex}")
+        leases.delete_expired_places(connection, queue, now)  # of those who died in it
+        turn = Turn(leases.place_name(queue, int(now.timestamp() * 1_000_000), uuid.uuid4().hex))
         leases.insert(connection, turn.name, registry.owner, now + timedelta(seconds=LEASE_SECONDS))
     return turn
 
@@ -77,7 +77,7 @@ def leave(registry: Registry, turn: Turn) -> None:
     """Give a place up; where the registry does not answer, it ends with its lease."""
     try:
         with registry.database.transaction() as connection:
-            leases.delete(connection, [turn.name])
+            leases.delete_place(connection, turn.name)
     except LakewardError as error:
         log.warning("place_not_left", lease=turn.name, error=str(error), code=error.code)
 

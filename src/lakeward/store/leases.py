@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -61,18 +60,31 @@ def release(connection: sa.Connection, name: str, fence: int, now: datetime) -> 
     connection.execute(leases.update().where(_c.name == name, _c.fence == fence).values(expires_at=now))
 
 
-def first_of(connection: sa.Connection, start: str, now: datetime) -> str | None:
-    """The least name among the current leases whose names begin with `start`."""
-    query = sa.select(sa.func.min(_c.name)).where(begins(_c.name, start), _c.expires_at > now)
-    found: str | None = connection.execute(query).scalar_one()
+# Queues -----------------------------------------------------------------------------------------------------------------
+PLACE_DIGITS = 20
+
+
+def place_name(queue: str, number: int, unique: str) -> str:
+    """The name of a place in a queue: in the order of the numbers, by whatever collation."""
+    return f"{queue}{number:0{PLACE_DIGITS}d}:{unique}"
+
+
+def _places(queue: str) -> sa.ColumnElement[bool]:
+    span = _c.name.between(queue + "0" * PLACE_DIGITS, queue + "9" * PLACE_DIGITS)  # what an index finds
+    return sa.and_(span, begins(_c.name, queue))
+
+
+def first_place(connection: sa.Connection, queue: str, now: datetime) -> str | None:
+    """The first of a queue's current places."""
+    query = sa.select(_c.name).where(_places(queue), _c.expires_at > now).order_by(_c.name).limit(1)
+    found: str | None = connection.execute(query).scalar_one_or_none()
     return found
 
 
-def delete(connection: sa.Connection, names: Sequence[str]) -> None:
-    """For leases whose names are never used again: their fences are needed no more."""
-    connection.execute(leases.delete().where(_c.name.in_(names)))
+def delete_place(connection: sa.Connection, name: str) -> None:
+    """Its name is never used again: its fence is needed no more."""
+    connection.execute(leases.delete().where(_c.name == name))
 
 
-def delete_expired(connection: sa.Connection, start: str, now: datetime) -> None:
-    """As `delete`, those that have run out of all whose names begin with `start`."""
-    connection.execute(leases.delete().where(begins(_c.name, start), _c.expires_at <= now))
+def delete_expired_places(connection: sa.Connection, queue: str, now: datetime) -> None:
+    connection.execute(leases.delete().where(_places(queue), _c.expires_at <= now))

@@ -84,19 +84,18 @@ def reachable() -> sa.ColumnElement[bool]:
     )
 
 
-def hasten(connection: sa.Connection, below: str, keep: int, before: datetime, now: datetime) -> int:
+def hasten(connection: sa.Connection, below: str, keep: int, before: datetime, now: datetime, longest: datetime) -> int:
     """End the time of superseded metadata that is not among the newest `keep` objects of its table, and left before then.
 
-    Returns how many that were.
+    Returns how many that were. `longest`: until when any of it waits.
     """
     number = sa.func.row_number().over(partition_by=_c.table_id, order_by=_c.retired_id.desc()).label("number")
-    waiting = sa.select(_c.retired_id, _c.retired_at, _c.expires_at, number)
-    waiting = waiting.where(_c.kind.in_(METADATA_KINDS), _c.ended_at.is_(None), begins(_c.file_path, below))
-    found = waiting.subquery()
-    old = sa.select(found.c.retired_id).where(
-        found.c.number > keep, found.c.retired_at <= before, found.c.expires_at > now
+    waiting = sa.select(_c.retired_id, _c.retired_at, number).where(
+        _c.expires_at > now, _c.expires_at <= longest, _c.kind.in_(METADATA_KINDS), begins(_c.file_path, below)
     )
-    ids = [row[0] for row in connection.execute(old)]
+    found = waiting.subquery()
+    old = sa.select(found.c.retired_id).where(found.c.number > keep, found.c.retired_at <= before)
+    ids = list(connection.execute(old).scalars())
     if not ids:
         return 0
     change = retired_files.update().where(in_integers(connection, _c.retired_id, ids))
