@@ -225,7 +225,7 @@ def merge_manifests(registry: Registry, step: str) -> None:
     merged = manifest_merging.write_merged(engine, document, [rows], intent, 77)
     if step == "merged manifests":
         die()
-    snapshots.commit = lambda *_: die()  # after the list and the metadata file are written
+    snapshots.commit = lambda *_, **__: die()  # after the list and the metadata file are written
     with leases.held(registry, "merge", seconds=1.0) as lease:
         manifest_merging.commit(registry, table, intent, merged, 77, lease)
 

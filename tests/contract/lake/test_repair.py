@@ -14,6 +14,7 @@ from lakeward.iceberg import metadata
 from lakeward.model.tables import Table
 from tests.support.compacting import swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
+from tests.support.shell import Shell
 
 NAME = "sales.orders"
 
@@ -152,3 +153,16 @@ def test_whatever_meets_lost_metadata_says_what_brings_it_back(lake: Lake) -> No
     lake.repair(NAME)
     lake.flush(NAME)
     assert seen_by_iceberg(lake) == scanned(lake)
+
+
+def test_the_commands_say_what_is_lost_and_write_it_anew(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    with open_lake(str(tmp_path / "registry.db"), tmp_path) as lake:
+        fill(lake)
+        assert shell.json("repair", NAME)["lost"] == []
+        gone = lose(lake, "everything")
+        findings = shell.json("audit", NAME, exit_code=1)["findings"]
+        assert [each["what"] for each in findings if each["kind"] == "metadata"] == [lake.table(NAME).metadata_location]
+        repaired = shell.json("repair", NAME)
+        assert set(repaired["lost"]) <= set(gone) and repaired["rows"] == 7
+        assert shell.json("audit", NAME)["ok"]
