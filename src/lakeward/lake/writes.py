@@ -15,21 +15,23 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from lakeward import components
-from lakeward.errors import FileRefused, InvalidInput, LakewardError
+from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, LakewardError
 from lakeward.lake import letters
 from lakeward.logs import log
 from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.model.names import is_storable
 from lakeward.model.operations import DeadLetter, DeadLetterStatus
 from lakeward.model.tables import Table, TableMetadata
+from lakeward.pipeline.growth import SchemaGrows
 from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, arguments, intents, registration, retirement, tables
+from lakeward.registry import Registry, arguments, evolution, intents, registration, retirement, tables
 from lakeward.registry.counted import Counting
 from lakeward.registry.dead_letters import Repair
 from lakeward.registry.leases import Lease
 from lakeward.registry.registration import Removing
 from lakeward.registry.settling import is_settled
 
+MAX_GROWTHS = 100  # of a table, for one write
 MAX_KEY = 1_000  # bytes of a stream's name or a batch's id, which one index holds together
 
 BatchKey: TypeAlias = "Batch | tuple[str, str] | tuple[str, str, Any, Any] | None"
@@ -90,8 +92,38 @@ def write(
     Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
     known whether the registration went through.
     """
-    table, metadata = tables.load_with_metadata(registry, which)
-    return _write(registry, table, metadata, make, batch=batch, lease=lease, repairs=repairs, sync=sync, run=run)
+
+    def attempt(table: Table, metadata: TableMetadata) -> AppendResult:
+        return _write(registry, table, metadata, make, batch=batch, lease=lease, repairs=repairs, sync=sync, run=run)
+
+    return _growing(registry, which, attempt)
+
+
+def _growing(
+    registry: Registry, which: tables.Which, attempt: Callable[[Table, TableMetadata], AppendResult]
+) -> AppendResult:
+    """What `attempt` returns, after the table has grown as often as it asks for; each file may bring columns of its own."""
+    for _ in range(MAX_GROWTHS):
+        table, metadata = tables.load_with_metadata(registry, which)
+        try:
+            return attempt(table, metadata)
+        except SchemaGrows as growth:
+            changes = growth.changes
+        for change in changes:
+            try:
+                if change.is_new:
+                    evolution.add_column(registry, table, (change.column,), change.type)
+                else:
+                    evolution.widen_column(registry, table, (change.column,), change.type)
+            except InvalidSchema:
+                now = tables.load_with_metadata(registry, which)[1]
+                if (
+                    now.schema == metadata.schema
+                ):  # else another writer was quicker, or the next attempt says what is wrong
+                    raise
+    raise InvalidInput(
+        f"the table has grown {MAX_GROWTHS} times for one write, and others change it meanwhile; write less at once"
+    )
 
 
 def replace_partition(
@@ -114,7 +146,24 @@ def replace_partition(
         InvalidInput: the partition is none of the table's.
         LeaseHeld: another replacement of the partition, or a rollback of the table, took too long.
     """
-    table, metadata = tables.load_with_metadata(registry, which)
+
+    def attempt(table: Table, metadata: TableMetadata) -> AppendResult:
+        return _replace(registry, table, metadata, partition, make, batch=batch, sync=sync, run=run)
+
+    return _growing(registry, which, attempt)
+
+
+def _replace(
+    registry: Registry,
+    table: Table,
+    metadata: TableMetadata,
+    partition: Mapping[str, Any],
+    make: Write,
+    *,
+    batch: Batch | None,
+    sync: bool,
+    run: Counting | None,
+) -> AppendResult:
     key = partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
 
     def make_checked(target: WriteTarget) -> list[DataFile]:

@@ -190,6 +190,11 @@ INVALID_ROWS_MAX = Property(
     "lakeward.invalid-rows.max", whole(1), 1_000, ROWS,
     "rows of one write that may go there; with more of them the write is refused",
 )  # fmt: skip
+EVOLVE = Property(
+    "lakeward.evolve", one_of("none", "add", "widen"), "none", ROWS,
+    "`add`: columns that the table lacks, in Arrow data, Parquet files and DataFrames, are added to it, as optional ones, before "
+    "the rows are written; `widen`: so they are, and types of numbers become wider where Iceberg allows it",
+)  # fmt: skip
 REDACTED_COLUMNS: Property[tuple[str, ...]] = Property(
     "lakeward.redact-columns", NAMES, (), ROWS, "columns whose values dead letters do not hold"
 )

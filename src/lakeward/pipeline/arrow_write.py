@@ -30,7 +30,7 @@ def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
         FileRefused, InvalidInput: see `conform`; files that are finished by then are left to the intent's rollback.
         StorageError: a file could not be written.
     """
-    rows = conform(data, target.schema, partition_sources(target), target.broken)
+    rows = conform(data, target.schema, partition_sources(target), target.broken, target.metadata.properties)
     return write_files(target, rows, ParquetSink)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from lakeward.model.tables import Document
 from lakeward.pipeline import accepted
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
 from lakeward.pipeline.casts import Cast, Extra, Key, by_name, cast_plan, matched
+from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.nested import nested_parts
 from lakeward.pipeline.target import arrow_schema
 
@@ -28,7 +30,11 @@ _A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def conform(
-    data: Any, schema: Document, partition_sources: Iterable[str] = (), broken: BrokenRows | None = None
+    data: Any,
+    schema: Document,
+    partition_sources: Iterable[str] = (),
+    broken: BrokenRows | None = None,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.RecordBatchReader:
     """Data as a stream of batches of the schema document's Arrow schema, field ids in it.
 
@@ -41,12 +47,14 @@ def conform(
             the partition of null.
         broken: where rows go that do not fit, when their batch comes; none refuses them. Columns that do not fit as a whole,
             by name or type, are refused all the same.
+        properties: the table's; its policy may be to grow.
 
     Raises:
         FileRefused: unknown_column, missing_column, wrong_type or null_in_required, with the column in the message.
         InvalidInput: data of another kind, or columns of different lengths.
+        SchemaGrows: the table is to grow first; nothing was read.
     """
-    wanted = Wanted.of(schema, partition_sources, judges=broken is not None)
+    wanted = Wanted.of(schema, partition_sources, judges=broken is not None, properties=properties)
     target = wanted.schema
     if isinstance(data, Mapping):
         return pa.RecordBatchReader.from_batches(target, list(_from_columns(data, wanted, broken)))
@@ -141,11 +149,19 @@ class Wanted(NamedTuple):
     must: frozenset[str] = frozenset()
     defaults: Mapping[str, pa.Scalar] = {}
     judges: bool = False
+    properties: Mapping[str, str] = MappingProxyType({})
 
     @classmethod
-    def of(cls, schema: Document, must: Iterable[str] = (), *, judges: bool = False) -> Wanted:
+    def of(
+        cls,
+        schema: Document,
+        must: Iterable[str] = (),
+        *,
+        judges: bool = False,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> Wanted:
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        return cls(arrow_schema(schema), types, frozenset(must), write_defaults(schema), judges)
+        return cls(arrow_schema(schema), types, frozenset(must), write_defaults(schema), judges, properties)
 
     @property
     def extra(self) -> Extra:
@@ -203,8 +219,11 @@ def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, writte
     Raises:
         FileRefused: unknown_column, missing_column or wrong_type.
         InvalidInput: a name comes twice.
+        SchemaGrows: the table is to grow first.
     """
     if key is by_name:
+        if not written:  # CSV has no types to grow by
+            check_growth(source, wanted.types, wanted.properties)
         check_names(source.names, wanted)
     positions = matched(source, wanted.schema, key)
     plan = Plan([], sorted(set(range(len(source))) - set(positions)))

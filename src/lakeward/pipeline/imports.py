@@ -65,7 +65,12 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
             missing_column, wrong_type, unknown_field_id, null_in_required, or changed (while it was read).
         StorageError: a file could not be read or written.
     """
-    wanted = Wanted.of(target.schema, partition_sources(target), judges=target.broken is not None)
+    wanted = Wanted.of(
+        target.schema,
+        partition_sources(target),
+        judges=target.broken is not None,
+        properties=target.metadata.properties,
+    )
     places = [(os.fspath(path), *located(target.engine, os.fspath(path))) for path in paths]
     versions = [_version(location, engine) for _, location, engine in places]
     broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice

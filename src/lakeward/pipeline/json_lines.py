@@ -34,7 +34,7 @@ def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
         StorageError: a file could not be written.
     """
     json_codec(target.metadata.compression)
-    rows = conform(data, target.schema, partition_sources(target), target.broken)
+    rows = conform(data, target.schema, partition_sources(target), target.broken, target.metadata.properties)
     return write_files(target, rows, JsonSink)
 
 

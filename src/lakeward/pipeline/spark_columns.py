@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lakeward.errors import FileRefused, InvalidInput
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType, MapType, StructField, StructType
 
 
@@ -43,6 +44,13 @@ def matched_columns(
     if have.names == wanted.names and _ddl(have) == _ddl(wanted):
         return None
     return [f"{text} AS {_quoted(field.name)}" for text, field in _fitted_fields("", have, wanted, found, table, "")]
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """A DataFrame's schema as Arrow has it."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timestamp_utc=True)
 
 
 def _match(have: list[str], wanted: list[str], table: str, parent: str) -> dict[int, int]:

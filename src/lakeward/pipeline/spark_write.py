@@ -30,8 +30,9 @@ from lakeward.iceberg.partitions import partition_path
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
+from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
-from lakeward.pipeline.spark_columns import matched_columns
+from lakeward.pipeline.spark_columns import arrow_schema_of, matched_columns
 from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.target import WriteTarget
@@ -68,11 +69,14 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
         InvalidInput, FileRefused: the columns do not fit; nothing was written.
         FileRefused: null_in_required, found while writing.
+        SchemaGrows: the table is to grow first; nothing was written.
         TableNotFound: the table is gone, or another has its name by now.
     """
     loaded = load(dataframe.sparkSession, target, catalog)
     name = str(target.of_table.identifier)
     wanted = _spark_schema(loaded.java, loaded.table, name)
+    types = {field["name"]: field["type"] for field in loaded.schema["fields"]}
+    check_growth(arrow_schema_of(dataframe.schema), types, target.metadata.properties)
     columns = matched_columns(dataframe.schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
     rows = dataframe if columns is None else dataframe.selectExpr(*columns)
     if target.broken is None:

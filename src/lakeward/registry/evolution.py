@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.errors import TableNotFound
 from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.model.names import TableName, parse_table
 from lakeward.model.properties import check_level
@@ -15,7 +16,7 @@ from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import judging
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
-from lakeward.registry.tables import find_locked, no_such_version
+from lakeward.registry.tables import Which, find_locked, find_which, no_such_version
 from lakeward.store import dialect, tables
 
 
@@ -31,15 +32,19 @@ class Edited(msgspec.Struct, frozen=True):
 Edit = Callable[[sa.Connection, Table, Sequence[TableMetadata]], Edited]
 
 
-def alter(registry: Registry, name: TableName, change: str, edit: Edit) -> TableMetadata:
+def alter(registry: Registry, which: Which, change: str, edit: Edit) -> TableMetadata:
     """Make a new version of a table's metadata by `edit`; one that changes nothing makes none.
 
     Raises:
         TableNotFound, InvalidName, and what `edit` raises.
     """
-    identifier = parse_table(name)
     with registry.database.transaction() as connection:
+        identifier = (
+            find_which(connection, registry, which).identifier if isinstance(which, Table) else parse_table(which)
+        )
         table = find_locked(connection, registry, identifier)
+        if isinstance(which, Table) and table.table_id != which.table_id:
+            raise TableNotFound(f"Table does not exist: {identifier} (another has its name by now)")
         # From the registry itself: a version that memory holds would undo what somebody has changed by hand.
         versions = tables.metadata_versions(connection, table.table_id)
         edited = edit(connection, table, versions)
@@ -85,12 +90,12 @@ def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]])
     return edit
 
 
-def add_column(registry: Registry, name: TableName, path: Any, type: Any, doc: str | None = None) -> TableMetadata:
+def add_column(registry: Registry, which: Which, path: Any, type: Any, doc: str | None = None) -> TableMetadata:
     """Raises: InvalidSchema, ColumnNotFound (of a nested path's parent), TableNotFound."""
     parsed = schemas.parse_type(type)
     return alter(
         registry,
-        name,
+        which,
         "add_column",
         _schema_edit(
             lambda t, m: evolution.add_column(
@@ -123,12 +128,12 @@ def rename_column(registry: Registry, name: TableName, path: Any, new_name: str)
     )
 
 
-def widen_column(registry: Registry, name: TableName, path: Any, new_type: Any) -> TableMetadata:
+def widen_column(registry: Registry, which: Which, path: Any, new_type: Any) -> TableMetadata:
     """Raises: InvalidSchema (the type is not wider), ColumnNotFound, TableNotFound."""
     parsed = schemas.parse_type(new_type)
     return alter(
         registry,
-        name,
+        which,
         "widen_column",
         _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, path, parsed)),
     )

@@ -296,7 +296,7 @@ def forms(data: pa.Table, folder: Path) -> dict[str, Any]:
     pq.write_table(data, folder / "a.parquet")
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "a.json").write_text(json.dumps(rows))
-    lines = [",".join("" if v is None else str(v) for v in row.values()) for row in rows]
+    lines = [",".join("" if v is None else str(v) for v in row.values()) for row in rows]  # of plain values
     (folder / "a.csv").write_text("\n".join([",".join(data.column_names), *lines, ""]))
     paths = {name: folder / f"a.{name}" for name in ("parquet", "jsonl", "json", "csv")}
     return {"rows": rows, "columns": data.to_pydict(), "arrow": data, "frame": data.to_reader(), **paths}
@@ -341,6 +341,46 @@ def test_without_the_policy_an_extra_column_and_a_value_that_does_not_fit_refuse
         if reason == "wrong_type":
             assert re.search(r"(row|line|item) 2: column 'id': '1099511627776'", str(refused.value))
     assert ids(lake) == []
+
+
+@pytest.mark.parametrize("way", ["arrow", "frame", "parquet"])
+@pytest.mark.parametrize("policy", ["add", "widen"])
+def test_a_table_that_evolves_grows_before_its_rows_are_judged(
+    lake: Lake, tmp_path: Path, way: str, policy: str
+) -> None:
+    table(lake, {"lakeward.evolve": policy}, schema={"id": "int", "share": "float"})
+    lake.append(NAME, [{"id": 1, "share": 0.5}])
+    data = pa.table({"id": [2, 2**40], "share": [0.5, 1e39], "colour": [None, "red"], "size": [[1], None]})
+    result = lake.append(
+        NAME, forms(data.drop(["size"]), tmp_path)[way] if way == "parquet" else forms(data, tmp_path)[way]
+    )
+    types = {field["name"]: field["type"] for field in lake.metadata_versions(NAME)[-1].schema["fields"]}
+    grown = policy == "widen"
+    assert (types["id"], types["share"], types["colour"]) == (
+        ("long", "double", "string") if grown else ("int", "float", "string")
+    )
+    assert (result.rows, result.dead_letters) == ((2, 0) if grown else (1, 1))
+    assert ids(lake) == ([1, 2, 2**40] if grown else [1, 2])
+    assert_nothing_left_over(lake, NAME)
+
+
+def test_writers_that_grow_a_table_at_once_all_get_their_rows_in(lake: Lake) -> None:
+    table(lake, {"lakeward.evolve": "add"}, schema={"id": "long"})
+    failures: list[BaseException] = []
+
+    def send(number: int) -> None:
+        try:
+            lake.append(NAME, pa.table({"id": [number], f"c{number % 3}": ["x"]}))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and ids(lake) == list(range(6))
+    assert {f"c{number}" for number in range(3)} < set(lake.scan(NAME).schema.names)
 
 
 DAMAGED = pa.Array.from_buffers(
