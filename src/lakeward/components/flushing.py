@@ -7,6 +7,7 @@ flush, and whoever loses a race serves the winner's metadata, if it covers what 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +59,16 @@ class _AtTable:
 
 _at_tables: WeakValueDictionary[tuple[str, int], _AtTable] = WeakValueDictionary()
 _at_tables_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In a forked child: what the parent's threads hold, nobody there lets go."""
+    global _at_tables_lock
+    _at_tables_lock = threading.Lock()
+    _at_tables.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _at(registry: Registry, table_id: int) -> _AtTable:

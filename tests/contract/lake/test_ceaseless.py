@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,6 +267,22 @@ def test_a_load_that_waited_while_what_it_saw_pending_left_the_table_serves_no_o
             StorageManager(lake).insert_partition("sales", "orders", {"name": "a"}, [{"id": 4, "name": "a"}])
     loading.join()
     assert seen_by_iceberg(lake) == ([1, 2, 3] if how == "compacted" else [4])
+
+
+def test_a_forked_child_does_not_wait_for_what_its_parent_holds(lake: Lake) -> None:
+    table = make_table(lake, NAME)
+    with flushing.metadata_lock(lake.registry, table.table_id):
+        child = os.fork()
+        if child == 0:
+            with flushing.metadata_lock(lake.registry, table.table_id):
+                os._exit(7)
+        ended: list[int] = []
+        try:
+            until(lambda: ended.extend(os.waitpid(child, os.WNOHANG)) or ended[-2:] != [0, 0])  # type: ignore[func-returns-value]
+        except AssertionError:
+            os.kill(child, signal.SIGKILL)
+            raise
+    assert os.waitstatus_to_exitcode(ended[-1]) == 7
 
 
 def test_a_flush_that_fails_fails_all_who_share_it_and_the_next_one_goes_on(
