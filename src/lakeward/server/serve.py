@@ -47,6 +47,7 @@ def serve(
         url = f"http://{shown}:{listening.getsockname()[1]}"
         with _ended_by_sigterm(), ExitStack() as stack:
             with _uninterrupted():
+                server = make_server(create_app(registry, token=token))
                 stack.enter_context(upkeep.running(registry))
                 stack.enter_context(metadata_upkeep.running(registry))
                 stack.enter_context(repeated(registry, "retention", RETENTION_SECONDS, retention.enforce))
@@ -55,7 +56,7 @@ def serve(
                 )
                 stack.enter_context(running(lake, components))
             print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
-            make_server(create_app(registry, token=token)).run([listening])
+            server.run([listening])
 
 
 @contextmanager
