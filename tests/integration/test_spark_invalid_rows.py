@@ -170,3 +170,28 @@ def test_a_dataframe_for_a_table_of_json_lines_is_taken_apart_too(lake: lakeward
     lake.create_table("t.j", {"id": "long not null"}, format="json", properties=POLICY)
     result = lake.append("t.j", spark.range(10).selectExpr("CASE WHEN id != 4 THEN id END AS id"))
     assert (result.rows, result.dead_letters) == (9, 1)
+
+
+def test_texts_that_are_no_utf8_enter_no_table(lake: lakeward.Lake, spark: SparkSession) -> None:
+    schema = {"id": "long", "it's": "string", "deep": "map<string, list<struct<x: string>>>"}
+    lake.create_table(NAME, schema, properties=POLICY)
+    good = spark.sql("SELECT 1L AS id, 'a' AS `it's`, map('k', array(named_struct('x', 'b'), NULL)) AS deep")
+    none = spark.sql(
+        "SELECT 2L AS id, CAST(NULL AS string) AS `it's`, CAST(NULL AS MAP<STRING, ARRAY<STRUCT<x: STRING>>>) AS deep"
+    )
+    assert lake.append(NAME, good.union(none)).rows == 2
+    for damaged, column in (
+        ("CAST(X'61FF' AS string) AS `it's`", "it's"),
+        ("map('k', array(named_struct('x', CAST(X'FF' AS string)))) AS deep", "deep"),
+        ("map(CAST(X'FF' AS string), NULL) AS deep", "deep"),
+    ):
+        with pytest.raises(FileRefused, match="no UTF-8") as refused:
+            lake.append(NAME, spark.sql(f"SELECT 3L AS id, {damaged}"))
+        assert refused.value.reason == "wrong_type" and repr(column) in str(refused.value)
+    assert sorted(lake.scan(NAME).read_all()["id"].to_pylist()) == [1, 2]
+
+
+def test_a_table_that_evolves_grows_by_a_dataframes_columns(lake: lakeward.Lake, spark: SparkSession) -> None:
+    lake.create_table(NAME, {"id": "int"}, properties={"lakeward.evolve": "widen"})
+    assert lake.append(NAME, spark.sql("SELECT 5000000000L AS id, 'red' AS colour")).rows == 1
+    assert lake.scan(NAME).read_all().to_pylist() == [{"id": 5_000_000_000, "colour": "red"}]

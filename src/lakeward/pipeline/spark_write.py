@@ -32,7 +32,7 @@ from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
-from lakeward.pipeline.spark_columns import arrow_schema_of, matched_columns
+from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns
 from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.target import WriteTarget
@@ -68,7 +68,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         SparkConnectUnsupported: the session has no JVM that this process can reach.
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
         InvalidInput, FileRefused: the columns do not fit; nothing was written.
-        FileRefused: null_in_required, found while writing.
+        FileRefused: null_in_required, or wrong_type for a text that is no UTF-8, found while writing.
         SchemaGrows: the table is to grow first; nothing was written.
         TableNotFound: the table is gone, or another has its name by now.
     """
@@ -80,9 +80,9 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     columns = matched_columns(dataframe.schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
     rows = dataframe if columns is None else dataframe.selectExpr(*columns)
     if target.broken is None:
-        return write_rows(loaded, rows, target, catalog)
+        return write_rows(loaded, rows.selectExpr(*checked_texts(rows.schema)), target, catalog)
     with good_rows(rows, wanted, target.broken) as good:
-        return write_rows(loaded, good, target, catalog)
+        return write_rows(loaded, good.selectExpr(*checked_texts(good.schema)), target, catalog)
 
 
 class Loaded(NamedTuple):
@@ -292,6 +292,12 @@ def _mapped_errors(table: str) -> Iterator[None]:
         raise InvalidInput(f"the DataFrame cannot be written to {table}: {first_line(str(error))}") from error
     except PySparkException as error:
         text = str(error)
+        if DAMAGED in text:
+            column = first_line(text.partition(DAMAGED)[2])
+            raise FileRefused(
+                "wrong_type",
+                f"column {column!r} of {table} is damaged: it holds a text that is no UTF-8; write it as binary, or decode it",
+            ) from error
         if "NOT_NULL_ASSERT_VIOLATION" in text:
             # What follows is the field's path, a part on a line of its own.
             column = first_line(text.partition("non-nullable field:")[2])
