@@ -1,4 +1,4 @@
-"""Changing a table: how it is partitioned and sorted, and its properties."""
+"""Changing a table: its columns, how it is partitioned and sorted, and its properties."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Annotated
 import typer
 
 from lakeward.cli.command import Context, group
+from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
 from lakeward.model.tables import TableMetadata
+
+ColumnArgument = Annotated[
+    str, typer.Argument(metavar="COLUMN", help="A field of a struct as address.zip; quote dots.", show_default=False)
+]
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Such as 'decimal(9, 2)'.", show_default=False)]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,12 +25,79 @@ def add_to(app: typer.Typer) -> None:
         app,
         "alter",
         "Change a table.",
+        add_column=add_column,
+        drop_column=drop_column,
+        rename_column=rename_column,
+        widen_column=widen_column,
+        move_column=move_column,
         partition_by=partition_by,
         sort_by=sort_by,
         set=set_,
         unset=unset,
         rollback=rollback,
     )
+
+
+def add_column(
+    context: Context,
+    table: TableArgument,
+    column: ColumnArgument,
+    type: TypeArgument,
+    doc: Annotated[str | None, typer.Option("--doc", help="What it holds.", show_default=False)] = None,
+) -> None:
+    """Add a column; rows that are there have null in it."""
+    with context.lake() as lake:
+        _show(context, table, lake.add_column(parse_name(table), _path(column), type, doc))
+
+
+def drop_column(context: Context, table: TableArgument, column: ColumnArgument) -> None:
+    """Drop a column.
+
+    Its values stay in the files. A column of its name later is another one.
+    """
+    with context.lake() as lake:
+        _show(context, table, lake.drop_column(parse_name(table), _path(column)))
+
+
+def rename_column(
+    context: Context,
+    table: TableArgument,
+    column: ColumnArgument,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)],
+) -> None:
+    """Rename a column; files need no change."""
+    with context.lake() as lake:
+        _show(context, table, lake.rename_column(parse_name(table), _path(column), new_name))
+
+
+def widen_column(context: Context, table: TableArgument, column: ColumnArgument, type: TypeArgument) -> None:
+    """Give a column a wider type.
+
+    int to long, float to double, a decimal more digits.
+    """
+    with context.lake() as lake:
+        _show(context, table, lake.widen_column(parse_name(table), _path(column), type))
+
+
+def move_column(
+    context: Context,
+    table: TableArgument,
+    column: ColumnArgument,
+    first: Annotated[bool, typer.Option("--first", help="Before all others.")] = False,
+    before: Annotated[str | None, typer.Option("--before", help="This column.", show_default=False)] = None,
+    after: Annotated[str | None, typer.Option("--after", help="This column.", show_default=False)] = None,
+) -> None:
+    """Move a column to another place: --first, --before or --after."""
+    where = {name: value for name, value in {"first": first, "before": before, "after": after}.items() if value}
+    if len(where) != 1:
+        raise InvalidInput("say where the column goes: --first, --before COLUMN or --after COLUMN")
+    with context.lake() as lake:
+        _show(context, table, lake.move_column(parse_name(table), _path(column), **where))
+
+
+def _path(column: str) -> tuple[str, ...]:
+    """The parts of a column's name, as those of a table's."""
+    return parse_name(column)
 
 
 def partition_by(
@@ -97,17 +170,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _show(context: Context, table: str, version: TableMetadata) -> None:
-    from lakeward.iceberg import schemas
-
-    columns = {column.field_id: column.full_name for column in schemas.columns(version.schema)}
     record = {
         "table": table,
         "version": version.metadata_version,
-        "partition_by": [field["name"] for field in version.partition_by["fields"]],
-        "sort_by": [
-            f"{f['transform']}({columns[f['source-id']]}) {f['direction']} {f['null-order'].replace('-', ' ')}"
-            for f in version.sort_by["fields"]
-        ],
+        "columns": columns_of(version),
+        **written_as(version),
         "properties": version.properties,
     }
-    show_record(record, to=context)
+    shown = {**record, "columns": [f"{each['column']} {each['type']}" for each in columns_of(version)]}
+    show_record(record if context.json else shown, to=context)

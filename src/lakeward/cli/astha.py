@@ -1,4 +1,4 @@
-"""What Astha and its components do: astha status, parked, discard."""
+"""How a lakehouse is, and what its components do: status; astha status, parked, discard."""
 
 from __future__ import annotations
 
@@ -6,34 +6,61 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context, command, group
 from lakeward.cli.render import as_row, show_record, show_rows
+
+_COLUMNS = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
+            "retried", "breaker", "version", "astha")  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
+    command(app, "status")(status)
     group(
         app,
         "astha",
         "The components that follow the registry's changes.",
-        status=status,
+        status=components,
         parked=parked,
         discard=discard,
     )
 
 
 def status(context: Context) -> None:
+    """Show on one page what runs, what waits and what failed.
+
+    The exit code is 1 if something is wrong; each problem comes with what to do.
+    """
+    from lakeward.components.status import status as look
+
+    with context.opened_registry() as registry:
+        found = look(registry)
+    shown = {"ok": found.ok, **as_row(found)}
+    if context.json:
+        show_record(shown, to=context)
+    else:
+        lists = {name: shown.pop(name) for name in ("components", "groups", "problems")}
+        show_record(shown, to=context)
+        print()
+        show_rows("components", lists["components"], _COLUMNS, to=context)
+        if lists["groups"]:
+            print()
+            show_rows("groups", lists["groups"], ("group", "lag"), to=context)
+        print()
+        print("\n".join(f"problem: {each}" for each in lists["problems"]) or "nothing is wrong")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def components(context: Context) -> None:
     """Show what each component does, as its process stored it last.
 
-    A status that is old, by `seen at`, is of a process that has ended.
+    A component is dead where no process runs it now.
     """
     from lakeward.astha import load_status
 
     with context.opened_registry() as registry:
         found = load_status(registry)
-    rows = [{**row, "version": row.get("version", "")} for row in found]
-    columns = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
-               "retried", "breaker", "version", "astha")  # fmt: skip
-    show_rows("components", rows, columns, to=context)
+    show_rows("components", found, _COLUMNS, to=context)
 
 
 def parked(context: Context) -> None:

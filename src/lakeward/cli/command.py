@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from lakeward.cli.render import Output, print_json
-from lakeward.errors import InvalidSetting, LakewardError
+from lakeward.errors import InvalidInput, InvalidSetting, LakewardError
 
 if TYPE_CHECKING:
     from lakeward.config import Settings
@@ -133,6 +133,12 @@ def fail(error: LakewardError, *, json: bool) -> int:
         print_json({"error": {"code": error.code, "message": str(error)}})
     print(f"lakeward: {error} [{error.code}]", file=sys.stderr)
     return 1
+
+
+def confirm(question: str, refusal: str, *, yes: bool) -> None:
+    """Ask where a person can answer. Raises InvalidInput: it was not agreed to, neither there nor by --yes."""
+    if not yes and not (sys.stdin.isatty() and typer.confirm(question)):
+        raise InvalidInput(f"{refusal}; say --yes")
 
 
 def log_to_stderr(least: str = "INFO") -> None:

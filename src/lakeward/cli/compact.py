@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 def compact(
     context: Context,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="TABLE", help="This one alone; all without.", show_default=False)
+        str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")] = False,
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",

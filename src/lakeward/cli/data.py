@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -11,7 +16,10 @@ from lakeward.cli.command import Context, command
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record
 from lakeward.cli.tables import TableArgument
+from lakeward.errors import InvalidInput
 from lakeward.model.files import AppendResult
+
+FORMATS = ("json", "csv", "tsv", "parquet")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +32,9 @@ def append(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Parquet, JSON (lines or an array), CSV (.csv, .tsv).", show_default=False
+            metavar="FILE...",
+            help="Parquet, JSON (lines or an array), CSV (.csv, .tsv); - for standard input.",
+            show_default=False,
         ),
     ],
     batch: Annotated[
@@ -33,6 +43,7 @@ def append(
             "--batch", metavar="STREAM ID", help="Append once, however often it is repeated.", show_default=False
         ),
     ] = None,
+    format: Annotated[str, typer.Option("--format", help="Of standard input: json, csv, tsv or parquet.")] = "json",
     sync: Annotated[bool, typer.Option("--sync", help="Return when the snapshot exists.")] = False,
     repairs: Annotated[
         int | None,
@@ -49,8 +60,8 @@ def append(
 
     All are checked before the first is copied in; the originals are not touched.
     """
-    with context.lake(metadata_updates="sync" if sync else None) as lake:
-        result = lake.append(parse_name(table), files, batch, repairs=repairs)
+    with _with_standard_input(files, format) as paths, context.lake(metadata_updates="sync" if sync else None) as lake:
+        result = lake.append(parse_name(table), paths, batch, repairs=repairs)
     _show(context, result)
     if max_dead_letters is not None and result.dead_letters > max_dead_letters:
         raise typer.Exit(1)
@@ -70,3 +81,20 @@ def _show(context: Context, result: AppendResult) -> None:
         "seconds": result.seconds,
     }
     show_record(record, to=context)
+
+
+@contextmanager
+def _with_standard_input(files: list[Path], format: str) -> Iterator[list[Path]]:
+    """The files, with a copy of standard input in the place of -. Raises InvalidInput."""
+    if Path("-") not in files:
+        yield files
+        return
+    if files.count(Path("-")) > 1:
+        raise InvalidInput("- is given twice, and standard input can be read once")
+    if format not in FORMATS:
+        raise InvalidInput(f"--format {format!r} is none of {', '.join(FORMATS)}")
+    with TemporaryDirectory(prefix="lakeward-") as folder:
+        copy = Path(folder) / f"stdin.{format}"
+        with copy.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield [copy if file == Path("-") else file for file in files]

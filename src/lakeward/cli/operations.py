@@ -41,13 +41,23 @@ def recover(context: Context) -> None:
         raise typer.Exit(1)
 
 
-def clean(context: Context) -> None:
+def clean(
+    context: Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+) -> None:
     """Delete files whose quarantine is over.
 
     A file goes when its time has passed and no retained snapshot reaches it. The exit code is 1 if one could not be deleted.
     """
     with context.lake() as lake:
-        result = lake.clean()
+        result = lake.clean(dry_run=dry_run)
+    if dry_run:
+        found = as_row(result)
+        names = {"files": "files", "bytes": "bytes", "temporary": "objects_of_given_up_writes", "tables": "dropped_tables",
+                 "topics": "deleted_topics"}  # fmt: skip
+        shown = {name if context.json else f"{title} to go": found[name] for name, title in names.items()}
+        show_record({**shown, "dry_run": True}, to=context)
+        return
     names = {
         "files": "files_deleted",
         "temporary": "objects_of_given_up_writes",

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakeward.cli.command import Context, group, limited
-from lakeward.cli.names import parse_name
+from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
-from lakeward.errors import InvalidInput
+from lakeward.errors import InvalidInput, LakewardError, TableNotFound
 
 if TYPE_CHECKING:
+    from lakeward.lake import Lake
     from lakeward.model.tables import SnapshotRef
 
 RefArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -70,7 +71,9 @@ def create(context: Context, table: TableArgument) -> None:
 
 def expire(
     context: Context,
-    table: TableArgument,
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.", show_default=False)
+    ] = None,
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", help="An age (7d, 12h, 30m) or a time with a zone.", show_default=False),
@@ -87,11 +90,33 @@ def expire(
     """
     when = None if older_than is None else parse_time(older_than)
     with context.lake() as lake:
+        if table is None:
+            _expire_all(context, lake, when, keep, dry_run)
+            return
         result = lake.expire_snapshots(parse_name(table), when, keep, dry_run=dry_run)
     record = {"expired": len(result.snapshots), **as_row(result), "dry_run": dry_run}
     if not context.json:
         record.pop("snapshots")
     show_record(record, to=context)
+
+
+def _expire_all(
+    context: Context, lake: Lake, when: datetime | timedelta | None, keep: int | None, dry_run: bool
+) -> None:
+    """One table that cannot be done now does not keep the others from it; the exit code is 1 then."""
+    rows = []
+    for table in lake.tables():
+        row: dict[str, Any] = {"table": format_name((*table.namespace, table.name)), "expired": 0, "error": None}
+        try:
+            result = lake.expire_snapshots(table.identifier, when, keep, dry_run=dry_run)
+            rows.append({**row, **as_row(result), "expired": len(result.snapshots), "dry_run": dry_run})
+        except TableNotFound:  # dropped meanwhile
+            continue
+        except LakewardError as error:
+            rows.append({**row, "error": f"{error} [{error.code}]"})
+    show_rows("tables", rows, ("table", "expired", "retained", "refs", "error"), to=context)
+    if any(row["error"] for row in rows):
+        raise typer.Exit(1)
 
 
 def rollback(

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lakeward.cli.command import Context, command, limited
+from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import show_record, show_rows
 from lakeward.errors import InvalidInput
@@ -100,6 +101,9 @@ def create(
         list[str] | None, typer.Option("--partition-by", help="'month', 'day(at)', 'bucket(16, id)'; again for more.")
     ] = None,
     format: Annotated[str, typer.Option("--format", help="parquet or json.")] = "parquet",
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a table that has the name as it is.")
+    ] = False,
 ) -> None:
     """Create a table.
 
@@ -107,13 +111,18 @@ def create(
     """
     columns = parse_columns(schema)
     with context.lake(make=True) as lake:
-        made = lake.create_table(parse_name(table), columns, partition_by=partition_by or (), format=format)
+        made = lake.create_table(
+            parse_name(table), columns, partition_by or (), format=format, if_not_exists=if_not_exists
+        )
+        metadata = lake.metadata(made.identifier)
     record = {
         "table": format_name((*made.namespace, made.name)),
         "uuid": made.table_uuid,
         "location": made.location,
-        "columns": columns,
-        "partition_by": list(partition_by or ()),
+        "columns": {
+            each["column"]: each["type"] + (" not null" if each["required"] else "") for each in columns_of(metadata)
+        },
+        **written_as(metadata),
     }
     show_record(record, to=context)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from lakeward.cli.command import Context, group, limited
+from lakeward.cli.command import Context, confirm, group, limited
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 from lakeward.errors import InvalidInput
@@ -117,8 +117,7 @@ def delete(
     """
     from lakeward.lake import MetadataStore
 
-    if not yes and not (sys.stdin.isatty() and typer.confirm(f"delete topic {topic} with all its records?")):
-        raise InvalidInput(f"topic {topic} was not deleted; say --yes")
+    confirm(f"delete topic {topic} with all its records?", f"topic {topic} was not deleted", yes=yes)
     with context.lake() as lake:
         MetadataStore(lake).delete_topic(topic)
     show_record({"deleted": topic}, to=context)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         refs,
         repair,
         rollback,
+        status,
+        time_travel,
     )
     from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
     from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
@@ -35,6 +37,8 @@ __all__ = [
     "refs",
     "repair",
     "rollback",
+    "status",
+    "time_travel",
 ]
 
 __getattr__ = late.attributes(

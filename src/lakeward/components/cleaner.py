@@ -55,6 +55,18 @@ def clean(registry: Registry) -> CleanResult:
     )
 
 
+def due(registry: Registry) -> CleanResult:
+    """What `clean` would delete now; footers and changes are not counted. A table or topic goes in the clean-up after its files."""
+    dead, over = recovery.expired(registry), retirement.quarantine_over(registry)
+    return CleanResult(
+        files=over.files,
+        bytes=over.bytes,
+        temporary=dead.objects,
+        tables=len(_dropped(registry)),
+        topics=len(_deleted(registry)),
+    )
+
+
 def purge(registry: Registry, table: Table) -> None:
     """Delete the files of a table that was dropped with `purge`, now. What cannot be deleted is left to `clean`."""
     retirement.end_quarantine(registry, table.table_id)

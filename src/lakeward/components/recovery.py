@@ -46,6 +46,16 @@ def recover(registry: Registry) -> RecoveryResult:
     )
 
 
+def expired(registry: Registry) -> RecoveryResult:
+    """What `recover` would do now: the objects are listed, and stay."""
+    with registry.database.read() as connection:
+        now = dialect.now(connection)
+        found = intents.expired(connection, registry.below, now, limit=None)
+        due = intents.to_sweep(connection, registry.below, now)
+    objects = sum(1 for intent in (*found, *due) for _ in registry.engine(intent.prefix).list(intent.prefix))
+    return RecoveryResult(intents=len(found), swept=len(due), objects=objects)
+
+
 def _mark_expired(registry: Registry) -> list[Intent]:
     marked: list[Intent] = []
     while True:

@@ -18,10 +18,10 @@ from lakeward.components import refs as names
 from lakeward.components.flushing import Hold, flush
 from lakeward.components.metadata_change import Change, change
 from lakeward.components.metadata_objects import reader
-from lakeward.errors import SnapshotNotFound
-from lakeward.iceberg import manifest_lists, manifests, metadata, refs
+from lakeward.components.time_travel import data_files, manifest_rows, no_snapshot
+from lakeward.iceberg import metadata, refs
 from lakeward.iceberg.commit import Read
-from lakeward.iceberg.manifests import DATA, Record
+from lakeward.iceberg.manifests import DATA
 from lakeward.logs import log
 from lakeward.model.tables import Document, Table
 from lakeward.registry import Registry, rollback, snapshots
@@ -87,10 +87,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
         nonlocal result
         target = refs.snapshots_by_id(document).get(snapshot_id)
         if target is None:
-            raise SnapshotNotFound(
-                f"{found.identifier} has no snapshot {snapshot_id}, or it has expired; `lakeward snapshots list` shows what "
-                "it has"
-            )
+            raise no_snapshot(found, snapshot_id)
         if found.current_snapshot_id == snapshot_id:
             result = RollbackResult(snapshot_id=snapshot_id, previous_snapshot_id=snapshot_id)
             return None
@@ -119,10 +116,10 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
 
 def _differences(read: Read, current: Document, target: Document) -> Differences:
     """Only manifests that the two do not share are read."""
-    old = {row["manifest_path"]: row for row in _manifests(read, current)}
-    new = {row["manifest_path"]: row for row in _manifests(read, target)}
-    there = _data_files(read, [row for path, row in old.items() if path not in new])
-    then = _data_files(read, [row for path, row in new.items() if path not in old])
+    old = {row["manifest_path"]: row for row in manifest_rows(read, current)}
+    new = {row["manifest_path"]: row for row in manifest_rows(read, target)}
+    there = data_files(read, [row for path, row in old.items() if path not in new])
+    then = data_files(read, [row for path, row in new.items() if path not in old])
     data = [row for row in new.values() if row["content"] == DATA]
     return Differences(
         leaving=sorted(there - then),
@@ -131,16 +128,3 @@ def _differences(read: Read, current: Document, target: Document) -> Differences
         manifests_there=list(new),
         data_files=sum(row["added_files_count"] + row["existing_files_count"] for row in data),
     )
-
-
-def _manifests(read: Read, snapshot: Document) -> list[Record]:
-    return manifest_lists.read_manifest_list(read(snapshot["manifest-list"]))
-
-
-def _data_files(read: Read, rows: list[Record]) -> set[str]:
-    found: set[str] = set()
-    for row in rows:
-        if row["content"] == DATA:
-            entries = manifests.read_manifest(read(row["manifest_path"]), row).entries
-            found |= {entry["data_file"]["file_path"] for entry in manifests.live(entries)}
-    return found

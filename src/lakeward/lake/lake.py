@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakeward import components, iceberg, lake, pipeline, registry, server
 from lakeward.config import Settings, load_settings
+from lakeward.errors import TableAlreadyExists
 from lakeward.model.files import AppendResult, RegisteredFile
 from lakeward.model.names import NamespaceName, TableName, parse_table
 from lakeward.model.operations import DeadLetter
@@ -64,6 +65,10 @@ class Lake:
         self._server: server.embedded.EmbeddedServer | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        url = self.registry.database.url.render_as_string(hide_password=True)
+        return f"<Lake {url}, warehouse {self.registry.warehouse.location}>"
+
     @property
     def settings(self) -> Settings:
         """What it was opened with: see config.Settings."""
@@ -114,6 +119,7 @@ class Lake:
         engine_config: Mapping[str, Any] | None = None,
         *,
         format_version: int = 2,
+        if_not_exists: bool = False,
     ) -> Table:
         """Make a table, and its namespace if it is missing.
 
@@ -123,6 +129,7 @@ class Lake:
             partition_by: 'month', 'day(ts)', 'bucket(16, id)', 'truncate(4, name)', ...; odd names in backquotes.
             sort_by: 'ts', 'ts desc', 'ts asc nulls last'.
             format: 'parquet', or 'json' for JSON lines (registered and counted, but in no Iceberg snapshot).
+            if_not_exists: a table that has the name already is returned as it is, whatever its schema.
 
         Raises:
             TableAlreadyExists, InvalidName, InvalidSchema, InvalidInput.
@@ -134,21 +141,26 @@ class Lake:
         order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else registry.tables.UNSORTED
         identifier = parse_table(name)
         self.create_namespace(identifier.namespace)
-        return registry.tables.create(
-            self.registry,
-            identifier,
-            schema=document,
-            last_column_id=last_column_id,
-            partition_by=spec,
-            last_partition_id=last_partition_id,
-            sort_by=order,
-            properties=properties,
-            format=format,
-            compression=compression,
-            storage_engine=storage_engine,
-            engine_config=engine_config,
-            format_version=format_version,
-        )
+        try:
+            return registry.tables.create(
+                self.registry,
+                identifier,
+                schema=document,
+                last_column_id=last_column_id,
+                partition_by=spec,
+                last_partition_id=last_partition_id,
+                sort_by=order,
+                properties=properties,
+                format=format,
+                compression=compression,
+                storage_engine=storage_engine,
+                engine_config=engine_config,
+                format_version=format_version,
+            )
+        except TableAlreadyExists:
+            if not if_not_exists:
+                raise
+            return registry.tables.load(self.registry, identifier)
 
     def table(self, name: TableName) -> Table:
         """Raises TableNotFound, InvalidName."""
@@ -322,18 +334,40 @@ class Lake:
         return lake.log.TopicLog(self.registry)
 
     # Reading ----------------------------------------------------------------------------------------------------------
-    def scan(self, name: TableName, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+    def scan(
+        self,
+        name: TableName,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        *,
+        snapshot: int | str | None = None,
+    ) -> pa.RecordBatchReader:
         """Read without Spark: what is registered now, pending files too.
 
-        `filter` is text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
-        their statistics and row groups by the stored footers.
-        """
-        return self._scan(name, columns, filter)
+        Args:
+            filter: text such as "month = 1 and origin in ('JFK', 'LGA')" or a pyarrow expression. Files are left out by
+                their statistics and row groups by the stored footers.
+            snapshot: a retained snapshot (its id, or the name of a branch or tag) to read in place of what is there now.
 
-    def _scan(self, which: Which, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
-        planned, reading = registry.footers.plan(
-            self.registry, which, lambda versions: pipeline.scan.prepare(versions, columns, filter)
-        )
+        Raises:
+            TableNotFound, ColumnNotFound, InvalidFilter, InvalidInput, SnapshotNotFound, RefNotFound, StorageError.
+        """
+        return self._scan(name, columns, filter, snapshot)
+
+    def _scan(
+        self,
+        which: Which,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+        snapshot: int | str | None = None,
+    ) -> pa.RecordBatchReader:
+        def prepare(versions: Sequence[TableMetadata]) -> pipeline.scan.Reading:
+            return pipeline.scan.prepare(versions, columns, filter)
+
+        if snapshot is None:
+            planned, reading = registry.footers.plan(self.registry, which, prepare)
+        else:
+            planned, reading = components.time_travel.plan(self.registry, which, snapshot, prepare)
         engine = self.registry.engine(planned.table.location)
         return pipeline.scan.scan_files(reading, planned.files, registry.footers.loader(self.registry, planned), engine)
 
@@ -491,13 +525,17 @@ class Lake:
         """
         return pipeline.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
 
+    def status(self) -> components.status.Status:
+        """What runs, what waits, what failed, and what to do about it; only the registry is read."""
+        return components.status.status(self.registry)
+
     def recover(self) -> components.recovery.RecoveryResult:
         """Clear what dead writers left: their leases have run out. Living writers are left alone."""
         return components.recovery.recover(self.registry)
 
-    def clean(self) -> components.cleaner.CleanResult:
-        """Delete what has been in quarantine for its time and is reachable no more."""
-        return components.cleaner.clean(self.registry)
+    def clean(self, *, dry_run: bool = False) -> components.cleaner.CleanResult:
+        """Delete what has been in quarantine for its time and is reachable no more; `dry_run`: only say what would go."""
+        return components.cleaner.due(self.registry) if dry_run else components.cleaner.clean(self.registry)
 
     def repair(self, name: TableName) -> components.repair.RepairResult:
         """Write a table's Iceberg metadata anew from the registry, where some of it is gone; nothing where nothing is.

@@ -120,6 +120,10 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
         """The intent of the compaction whose files have its rows now; none where it left otherwise."""
         return self.reason.removeprefix(COMPACTED) if self.reason.startswith(COMPACTED) else None
 
+    def as_registered(self) -> RegisteredFile:
+        """The row of table_files that a data file had when it left."""
+        return msgspec.json.decode(msgspec.json.encode(self.record), type=RegisteredFile)
+
 
 class FileInfo(msgspec.Struct, frozen=True):
     """A file as the write path's calls name it (`update_table_files`), which check all that is said of it."""

@@ -115,7 +115,11 @@ class JsonSink:
 
 def encode_lines(batch: pa.RecordBatch, schema: Document) -> bytes:
     """A batch of the schema's Arrow schema as JSON lines, each ended by a newline."""
+    return msgspec.json.Encoder().encode_lines(rows_of(batch, schema))
+
+
+def rows_of(batch: pa.RecordBatch, schema: Document) -> list[dict[str, Any]]:
+    """The rows of a batch of the schema's Arrow schema, their values as JSON has them."""
     names = [field["name"] for field in schema["fields"]]
     columns = [json_values.encode(batch.column(i), field["type"]) for i, field in enumerate(schema["fields"])]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return msgspec.json.Encoder().encode_lines(rows)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

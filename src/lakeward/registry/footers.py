@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Protocol, TypeVar
 
 import msgspec
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
 from lakeward.batching import batched
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
@@ -18,7 +19,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.tables import Which, find_which
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
-from lakeward.store import dialect, files, footers
+from lakeward.store import dialect, files, footers, retired
 
 DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
@@ -97,10 +98,42 @@ def plan(registry: Registry, which: Which, prepare: Callable[[list[TableMetadata
         table = find_which(connection, registry, which)
         versions = registry.metadata_versions(connection, table.table_id, table.version)
         reader = prepare(versions)
-        chosen = [file for file in files.live(connection, table.table_id) if reader.wants(file)]
-        paths = (file.file_path for file in chosen if file.file_type == "parquet")
-        found = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
-    return Plan(table, versions, chosen, {row.file_path: row for row in found}), reader
+        return _plan(connection, table, versions, files.live(connection, table.table_id), reader), reader
+
+
+def plan_listed(
+    registry: Registry,
+    table: Table,
+    paths: Collection[str],
+    schema_id: int,
+    prepare: Callable[[list[TableMetadata]], R],
+) -> tuple[Plan, R] | None:
+    """As `plan`, of files that a snapshot lists, live or in quarantine, under a schema; None where one is neither.
+
+    Raises what `prepare` raises.
+    """
+    with registry.database.read() as connection:
+        versions = registry.metadata_versions(connection, table.table_id, table.version)
+        while versions[-1].schema_version != schema_id:
+            versions = versions[:-1]
+        reader = prepare(versions)
+        listed = [file for part in batched(paths, LOAD_BATCH) for file in files.by_paths(connection, part)]
+        gone = set(paths) - {file.file_path for file in listed}
+        left = [row for part in batched(gone, LOAD_BATCH) for row in retired.by_paths(connection, part)]
+        listed += [row.as_registered() for row in left if row.ended_at is None]
+        if len(listed) != len(paths):
+            return None
+        listed.sort(key=lambda file: file.file_id)
+        return _plan(connection, table, versions, listed, reader), reader
+
+
+def _plan(
+    connection: sa.Connection, table: Table, versions: list[TableMetadata], files: list[RegisteredFile], reader: Reader
+) -> Plan:
+    chosen = [file for file in files if reader.wants(file)]
+    paths = (file.file_path for file in chosen if file.file_type == "parquet")
+    found = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
+    return Plan(table, versions, chosen, {row.file_path: row for row in found})
 
 
 def loader(registry: Registry, planned: Plan) -> Callable[[list[str]], dict[str, pq.FileMetaData | None]]:

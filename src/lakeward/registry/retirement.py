@@ -285,6 +285,13 @@ def end_quarantine(registry: Registry, table_id: int | None = None, kinds: Seque
         )
 
 
+def quarantine_over(registry: Registry) -> Ended:
+    """What `end_quarantine` would take now; footers are not counted."""
+    with registry.database.read() as connection:
+        count, size = retired.ended_size(connection, registry.below, dialect.now(connection))
+    return Ended(files=count, bytes=size)
+
+
 def _delete_objects(registry: Registry, batch: Sequence[RetiredFile]) -> tuple[list[RetiredFile], set[str]]:
     """(files that are gone, locations that are not)."""
     paths = [file.file_path for file in batch]

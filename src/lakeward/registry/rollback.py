@@ -76,17 +76,12 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
         )
     if not back:
         return
-    coming = [_registered(row) for row in back]
+    coming = [row.as_registered() for row in back]
     judging.check_files(connection, registry, table, metadata_in(connection, registry, table), coming)
     retired.delete(connection, [row.retired_id for row in back])
     rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
     files.insert(connection, rows)
     counters.add(connection, table.table_id, metadata_in(connection, registry, table).schema, coming, now)
-
-
-def _registered(row: RetiredFile) -> RegisteredFile:
-    """The row of table_files that a file had when it left."""
-    return msgspec.json.decode(msgspec.json.encode(row.record), type=RegisteredFile)
 
 
 def _swap_manifests(

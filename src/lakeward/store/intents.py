@@ -53,7 +53,7 @@ def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime)
     return connection.execute(change.values(lease_until=until)).rowcount
 
 
-def expired(connection: sa.Connection, below: str, now: datetime, limit: int) -> list[Intent]:
+def expired(connection: sa.Connection, below: str, now: datetime, limit: int | None) -> list[Intent]:
     """Those whose prefix stands below a location, that of a warehouse."""
     query = _SELECT.where(_c.lease_until < now, _OPEN, begins(_c.prefix, below))
     return records(Intent, connection.execute(query.order_by(_c.lease_until).limit(limit)))

@@ -113,11 +113,21 @@ def ended(
     """Files below a location whose quarantine is over: its time has passed and no retained snapshot reaches them (also
     those marked so). `kinds`: of some kinds alone.
     """
-    query = _SELECT.where(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()))
-    query = query.where(begins(_c.file_path, below), equal(_c.table_id, table_id))
+    query = _SELECT.where(_is_over(below, now), equal(_c.table_id, table_id))
     if kinds:
         query = query.where(_c.kind.in_(kinds))
     return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
+
+
+def ended_size(connection: sa.Connection, below: str, now: datetime) -> tuple[int, int]:
+    """How many files `ended` would give without a limit, and their bytes."""
+    query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_c.file_size), 0)).where(_is_over(below, now))
+    count, size = connection.execute(query).one()
+    return int(count), int(size)
+
+
+def _is_over(below: str, now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(_c.expires_at <= now, sa.not_(_REMOVAL_PENDING), sa.not_(reachable()), begins(_c.file_path, below))
 
 
 def keep_until(connection: sa.Connection, table_id: int, until: datetime) -> int:
