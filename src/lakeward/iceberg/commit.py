@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -81,6 +83,16 @@ class _Commit(msgspec.Struct):
         for key, number in numbers.items():
             name = key.replace("_", "-")
             self.counts[name] = self.counts.get(name, 0) + number
+
+    def add_partition(self, spec_id: int, data_file: Record) -> None:
+        self.partitions.add((spec_id, *map(_told_apart, data_file["partition"].values())))
+
+
+def _told_apart(value: Any) -> Any:
+    """0.0 and -0.0 are two partitions and equal in Python, NaN is one and not equal to itself."""
+    if not isinstance(value, float):
+        return value
+    return "NaN" if math.isnan(value) else struct.pack("<d", value)
 
 
 def build_snapshot(
@@ -196,7 +208,7 @@ def _encode(
         made.setdefault(key, Written(group.layout)).add(ADDED, record, encoded)
         files.setdefault(key, []).append(file)
         commit.count(added_data_files=1, added_records=file.row_count, added_files_size=file.file_size)
-        commit.partitions.add((file.spec_id, *record["partition"].values()))
+        commit.add_partition(file.spec_id, record)
     return list(made.values()), list(files.values()), rejected
 
 
@@ -272,7 +284,7 @@ def _rewrite(commit: _Commit, row: Record, manifest: Manifest, found: set[int]) 
 
 def _count_removed(commit: _Commit, row: Record, data_file: Record) -> None:
     rows, size = data_file["record_count"], data_file["file_size_in_bytes"]
-    commit.partitions.add((row["partition_spec_id"], *data_file["partition"].values()))
+    commit.add_partition(row["partition_spec_id"], data_file)
     if data_file["content"] == 0:
         commit.count(deleted_data_files=1, deleted_records=rows, removed_files_size=size)
     elif data_file["content"] == 1:

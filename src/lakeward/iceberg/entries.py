@@ -11,7 +11,7 @@ import msgspec
 from lakeward.errors import LakewardError
 from lakeward.iceberg import manifests, types, values
 from lakeward.iceberg.manifests import Record
-from lakeward.iceberg.partitions import partition_fields
+from lakeward.iceberg.partitions import avro_value, partition_fields
 from lakeward.model.files import PartitionValues, RegisteredFile
 from lakeward.model.tables import Document
 
@@ -96,19 +96,21 @@ def data_file(file: RegisteredFile, group: Group) -> Record:
 def avro_partition(partition: PartitionValues, group: Group) -> dict[str, Any]:
     """A partition as entries hold it. Raises ValueError: a value is missing or none of its field's type."""
     result = {}
-    for field_id, name, _, _, kept in group.partition_fields:
+    for field_id, name, transform, source, _ in group.partition_fields:
         if field_id not in partition:
             raise ValueError(f"partition field {name!r} ({field_id}) has no value")
         try:
-            result[f"p{field_id}"] = values.to_avro(kept, values.from_json(kept, partition[field_id]))
+            result[f"p{field_id}"] = avro_value(transform, source, partition[field_id])
         except LakewardError as error:
             raise ValueError(f"partition field {name!r}: {error}") from error
     return result
 
 
 def _bounds(bounds: Mapping[int, bytes], column_types: Mapping[int, types.TypeDocument]) -> dict[int, bytes] | None:
-    """Bounds that engines can read; those that are NaN, which says nothing, are left out."""
-    not_numbers = []
+    """Bounds that engines can read. Left out are those that are NaN, which says nothing, and those of uuid columns: Java
+    compares them as signed numbers, and would pass over files that hold what is asked for.
+    """
+    left_out = []
     for field_id, data in bounds.items():
         type_ = column_types.get(field_id)
         if type(type_) is not str:
@@ -118,9 +120,9 @@ def _bounds(bounds: Mapping[int, bytes], column_types: Mapping[int, types.TypeDo
             _check_text_or_decimal(field_id, type_, data)
         elif len(data) not in lengths:
             raise _bad_bound(field_id, type_, data)
-        elif type_ in ("float", "double") and math.isnan(values.from_binary(type_, data)):
-            not_numbers.append(field_id)
-    return {k: v for k, v in bounds.items() if k not in not_numbers} or None
+        elif (type_ in ("float", "double") and math.isnan(values.from_binary(type_, data))) or type_ == "uuid":
+            left_out.append(field_id)
+    return {k: v for k, v in bounds.items() if k not in left_out} or None
 
 
 def _check_text_or_decimal(field_id: int, type_: str, data: bytes) -> None:

@@ -112,9 +112,14 @@ def manifest_file(written: Written, path: str, length: int, snapshot_id: int, se
     }
 
 
-def summaries(fields: Sequence[PartitionField], partitions: Sequence[Mapping[str, Any]]) -> list[Record]:
-    """contains_null, contains_nan and bounds of each partition field; bounds leave NaN out."""
-    return [_summary(field, {p[field.key] for p in partitions}) for field in fields]
+def summaries(fields: Sequence[PartitionField], partitions: Sequence[Mapping[str, Any]]) -> list[Record] | None:
+    """contains_null, contains_nan and bounds of each partition field; bounds leave NaN out.
+
+    None where a field has uuids: Java compares their bounds as signed numbers, and takes a field without bounds for all null.
+    """
+    made = [_summary(field, {p[field.key] for p in partitions}) for field in fields]
+    has_uuids = any(f.type == "uuid" and s["lower_bound"] is not None for f, s in zip(fields, made, strict=True))
+    return None if has_uuids else made
 
 
 def _summary(field: PartitionField, found: set[Any]) -> Record:

@@ -181,6 +181,7 @@ def read_manifest(data: bytes, file: Mapping[str, Any]) -> Manifest:
     metadata = {k: v.decode() for k, v in container.metadata.items() if not k.startswith("avro.")}
     for entry, encoded in zip(container.records, container.encoded, strict=True):
         entry["encoded"] = encoded
+    _drop_uuid_bounds(container.records, metadata)
     _inherit(container.records, file)
     return Manifest(metadata, container.records, container.form, record, _fields_of(metadata, record))
 
@@ -201,6 +202,19 @@ def _fields_of(metadata: Mapping[str, str], record: Document) -> list[PartitionF
     return [PartitionField(f"p{f['field-id']}", kept.get(f["field-id"], "unknown")) for f in record["fields"]]
 
 
+def _drop_uuid_bounds(entries: Iterable[Record], metadata: Mapping[str, str]) -> None:
+    """What is read is written again without the bounds that `iceberg.entries` leaves out."""
+    if '"uuid"' not in metadata["schema"]:
+        return
+    uuids = {column.field_id for column in types.walk(msgspec.json.decode(metadata["schema"])) if column.type == "uuid"}
+    for entry in entries:
+        for name in ("lower_bounds", "upper_bounds"):
+            bounds = entry["data_file"].get(name) or []
+            if any(bound["key"] in uuids for bound in bounds):
+                entry["data_file"][name] = [bound for bound in bounds if bound["key"] not in uuids] or None
+                entry.pop("encoded", None)
+
+
 def _inherit(entries: Iterable[Record], file: Mapping[str, Any]) -> None:
     row_id = file.get("first_row_id")
     for entry in entries:
@@ -214,7 +228,7 @@ def _inherit(entries: Iterable[Record], file: Mapping[str, Any]) -> None:
         data_file.setdefault("content", 0)
         if row_id is not None and entry["status"] != DELETED and data_file.get("first_row_id") is None:
             data_file["first_row_id"] = row_id
-            del entry["encoded"]
+            entry.pop("encoded", None)
             row_id += data_file["record_count"]
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Container, Sequence
 from itertools import chain, count
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote_plus
 
-from lakeward.errors import ColumnNotFound, InvalidSchema
+from lakeward.errors import ColumnNotFound, FileRefused, InvalidInput, InvalidSchema
 from lakeward.iceberg import transforms, types, values
 from lakeward.iceberg.evolution import find_column, source_ids
 from lakeward.iceberg.types import Column, TypeDocument
@@ -45,9 +45,35 @@ def partition_spec(
 
     Raises:
         InvalidSchema: an unknown transform, one that does not take the column's type, a column inside a list or a map, one
-            transform twice on a column, or a name that a column or another field has.
+            transform twice on a column, a name that a column or another field has, or values that engines cannot read.
         ColumnNotFound: a column is not there.
     """
+    spec, last_partition_id = _spec(partition_by, schema, spec_id, last_partition_id)
+    columns = {c.field_id: c for c in types.walk(schema)}
+    for field in spec["fields"]:
+        _check_readable(field, columns)
+    return spec, last_partition_id
+
+
+def _check_readable(field: Document, columns: dict[int, Column]) -> None:
+    """Refuse partitions of values that engines cannot read back. Raises InvalidSchema."""
+    column = columns.get(field["source-id"])
+    if column is None or field["transform"] != "identity":
+        return
+    if column.type == "uuid":
+        why = "PyIceberg finds no rows in partitions of uuids"
+    elif types.fixed_length(column.type) is not None:
+        why = "Spark and Flink cannot read a table that is partitioned by such values"
+    else:
+        return
+    raise InvalidSchema(
+        f"column {column.full_name!r} is a {column.type}, and {why}; partition by bucket(16, {column.full_name})"
+    )
+
+
+def _spec(
+    partition_by: Sequence[str | Document], schema: Document, spec_id: int, last_partition_id: int
+) -> tuple[Document, int]:
     columns = {c.field_id: c for c in types.walk(schema)}
     fields: list[Document] = []
     for each in partition_by:
@@ -180,8 +206,10 @@ def evolved_spec(
             field = {**field, "field-id": old["field-id"], "name": given.get("name", old["name"])}
         elif "name" not in given and field["name"] in names:
             field = {**field, "name": _free_name(field, names)}
+        if old is None:  # a table that has such partitions keeps them
+            _check_readable(field, columns)
         fields.append({**field, **given})
-    spec, last = partition_spec(fields, schema, 0, last_partition_id)
+    spec, last = _spec(fields, schema, 0, last_partition_id)
     same = [s["spec-id"] for s in earlier if s["fields"] == spec["fields"]]
     spec_id = same[0] if same else max((s["spec-id"] for s in earlier), default=-1) + 1
     return {**spec, "spec-id": spec_id}, last
@@ -260,11 +288,13 @@ def partition_value(transform: str, source_type: TypeDocument, value: Any) -> An
     """The single-value JSON of a transform's result for a Python value or an Arrow scalar of the source type.
 
     Raises:
-        InvalidInput: the value is none of the type. InvalidSchema: the transform does not take the type.
+        InvalidInput: the value is none of the type, or no manifest holds the result. InvalidSchema: the transform does not
+            take the type.
     """
     if not transforms.applies(transform, source_type) or not isinstance(source_type, str):
         raise InvalidSchema(f"transform {transform} does not take values of {source_type}")
     result = transforms.transform_value(transform, source_type, values.from_python(source_type, value))
+    transforms.check_held(transform, source_type, result)
     return values.to_json(transforms.result_type(transform, source_type), result)
 
 
@@ -272,22 +302,76 @@ def avro_value(transform: str, source_type: str, json_value: Any) -> Any:
     """The form that a manifest holds of a partition's value in JSON.
 
     Raises:
-        InvalidInput: the value is none of the transform's result type.
+        InvalidInput: the value is none of the transform's result type, or no manifest holds it.
     """
-    kept = transforms.result_type(transform, source_type)
-    return values.to_avro(kept, values.from_json(kept, json_value))
+    raw = transforms.result_from_json(transform, source_type, json_value)
+    transforms.check_held(transform, source_type, raw)
+    return values.to_avro(transforms.result_type(transform, source_type), raw)
+
+
+def canonical_partition(schema: Document, spec: Document, partition: PartitionValues) -> PartitionValues:
+    """A partition in the one spelling that the registry keeps of each value: see `iceberg.values`, JSON.
+
+    Writers spell values in their own ways: Iceberg's Java has hex in capitals, and 0.1 for the float nearest to it.
+
+    Raises:
+        FileRefused: wrong_partition: a field of the spec has no value, another one has, a value is none of its field's type,
+            or no manifest holds it.
+    """
+    fields = partition_fields(schema, spec)
+    if partition.keys() != {field_id for field_id, *_ in fields}:
+        wanted = ", ".join(f"{name} ({field_id})" for field_id, name, *_ in fields) or "none"
+        raise FileRefused(
+            "wrong_partition",
+            f"partition {partition!r} must have exactly the fields of spec {spec['spec-id']}: {wanted}",
+        )
+    result: PartitionValues = {}
+    for field_id, name, transform, source, kept in fields:
+        try:
+            raw = transforms.result_from_json(transform, source, partition[field_id])
+            transforms.check_held(transform, source, raw)
+        except InvalidInput as error:
+            raise FileRefused("wrong_partition", f"partition field {name!r}: {error}") from error
+        result[field_id] = values.to_json(kept, raw)
+    return result
+
+
+def partition_from_path(schema: Document, spec: Document, path: str) -> PartitionValues:
+    """The partition that `partition_path` shows so.
+
+    Raises:
+        InvalidInput: the path is none of the spec's, or more partitions than one have it.
+    """
+    fields, parts = partition_fields(schema, spec), path.split("/")
+    wanted = "/".join(f"{quote_plus(name)}=..." for _, name, *_ in fields)
+    names = [unquote_plus(part.partition("=")[0]) for part in parts]
+    if names != [name for _, name, *_ in fields]:
+        raise InvalidInput(f"partition {path!r} is none of the table's; write {wanted}, as `lakeward files` shows it")
+    result: PartitionValues = {}
+    for (field_id, name, transform, source, kept), part in zip(fields, parts, strict=True):
+        text = unquote_plus(part.partition("=")[2])
+        if text == "null" and kept == "string":
+            raise InvalidInput(
+                f"partition {path!r} may mean null or the text 'null' in {name!r}; give a dict: {{{name!r}: None, ...}}"
+            )
+        try:
+            raw = None if text == "null" else transforms.from_human(transform, source, text)
+        except InvalidInput as error:
+            raise InvalidInput(f"partition {path!r}: {error}") from error
+        result[field_id] = values.to_json(kept, raw)
+    return result
 
 
 def partition_path(schema: Document, spec: Document, partition: PartitionValues) -> str:
     """A partition for people: 'month=1/origin=JFK', names and values URL-escaped, 'null' for null; '' if unpartitioned.
 
-    Nothing may be read back out of it: different partitions can have one path (null and the text 'null').
+    Null and the text 'null' look alike in it.
 
     Raises:
         InvalidInput: a value is none of its field's type.
     """
     parts = []
-    for field_id, name, transform, source, kept in partition_fields(schema, spec):
-        raw = values.from_json(kept, partition.get(field_id))
+    for field_id, name, transform, source, _ in partition_fields(schema, spec):
+        raw = transforms.result_from_json(transform, source, partition.get(field_id))
         parts.append(f"{quote_plus(name)}={quote_plus(transforms.human(transform, source, raw))}")
     return "/".join(parts)

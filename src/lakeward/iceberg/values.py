@@ -4,8 +4,10 @@ One value has four forms here:
 
     raw     what this module computes with: days (date), microseconds (time, timestamp, timestamptz), nanoseconds (..._ns),
             the unscaled integer (decimal), 16 bytes (uuid), bytes, str, int, float, bool; None for null
-    JSON    "14.20", "2017-11-16", "22:31:08.5", "2017-11-16T22:31:08.5", "...+00:00"; uuid as its text; hex for bytes; NaN and
-            infinities as "NaN", "Infinity" and "-Infinity"; a fraction of a second has no zeros at its end
+    JSON    "14.20", "2017-11-16", "22:31:08.5", "2017-11-16T22:31:08.5", "...+00:00"; uuid as its text; lower-case hex for
+            bytes; NaN and infinities as "NaN", "Infinity" and "-Infinity"; a fraction of a second has no zeros at its end; a
+            float is the double of its value, 0.10000000149011612 and not 0.1, so that it stays the same when its column is
+            widened
     Avro    as raw, but for decimals: big-endian bytes of the type's length
     binary  little-endian numbers, big-endian decimals of the shortest length: bounds of columns and partitions
 
@@ -123,7 +125,7 @@ def _json_reader(type_: str) -> Callable[[Any], Any]:
     readers: dict[str, Callable[[Any], Any]] = {
         "boolean": lambda v: _kind(v, bool),
         "string": lambda v: _utf8(_kind(v, str)),
-        "float": _float_from_json,
+        "float": lambda v: _single(_float_from_json(v)),
         "double": _float_from_json,
         "date": lambda v: _limited(_days(_match(_DATE_TEXT, v)), 31),
         "time": lambda v: _units(_nanos(*_match(_TIME_TEXT, v).groups()), 1000),
@@ -179,6 +181,11 @@ def _float_from_json(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("no number")
     return float(value)
+
+
+def _single(value: float) -> float:
+    """The float that is nearest. Raises OverflowError: it would be infinite."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def _match(pattern: re.Pattern[str], value: Any) -> re.Match[str]:

@@ -496,9 +496,13 @@ class Lake:
         """
         return registry.snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
 
-    def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any]]) -> int:
-        """Take whole partitions out of the table; how many files were. Their files wait in quarantine."""
-        return registry.retirement.retire_partitions(self.registry, self.table(name), list(partitions))
+    def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any] | str]) -> int:
+        """Take whole partitions out of the table; how many files were. Their files wait in quarantine.
+
+        Each is a dict with a value of the column behind each partition field, {'at_month': date(2026, 1, 31)}, or the text
+        that its files show: 'at_month=2026-01'.
+        """
+        return registry.retirement.retire_partitions(self.registry, self.table(name), partitions)
 
     def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
         """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""

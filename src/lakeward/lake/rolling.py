@@ -20,7 +20,7 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.broken_rows import BrokenRow
 from lakeward.pipeline.conform import are_columns, conform
-from lakeward.pipeline.file_writer import partition_sources
+from lakeward.pipeline.file_writer import partition_terms
 from lakeward.pipeline.json_lines import write_json_lines
 from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import Registry, intents, registration, tables
@@ -241,7 +241,7 @@ class _OpenFile:
         """Check rows against the schema: all of them, before the first is written. Raises FileRefused, InvalidInput."""
         broken = None if self._broken is None else self._broken.new()
         with letters.values_hidden(self.metadata):
-            batches = list(conform(data, self.metadata.schema, partition_sources(self._target), broken))
+            batches = list(conform(data, self.metadata.schema, partition_terms(self._target), broken))
         return _Checked(batches, [] if broken is None else broken.rows)
 
     def has_room_for(self, checked: _Checked) -> bool:

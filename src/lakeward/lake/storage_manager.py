@@ -134,7 +134,7 @@ class StorageManager:
         self,
         namespace: NamespaceName,
         table: str,
-        partition: Mapping[str, Any],
+        partition: Mapping[str, Any] | str,
         data: Any,
         batch: writes.BatchKey = None,
         *,
@@ -142,7 +142,7 @@ class StorageManager:
     ) -> AppendResult:
         """Replace a partition's rows by `data`, in one transaction with the retirement of the files that were there.
 
-        `partition` names every partition field: {'month': 1}. `data` is what `lake.append` takes, files that exist too; all
+        `partition` names every partition field: {'month': 1}, or 'month=1' as its files show it. `data` is what `lake.append` takes, files that exist too; all
         its rows must be of that partition, and without rows the partition is empty afterwards.
         """
         key, name = writes.batch_of(batch), _identifier(namespace, table)
@@ -153,7 +153,9 @@ class StorageManager:
 
         return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
 
-    def retire_partitions(self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any]]) -> int:
+    def retire_partitions(
+        self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any] | str]
+    ) -> int:
         """As `lake.retire_partitions`."""
         return self._lake.retire_partitions(_identifier(namespace, table), partitions)
 

@@ -129,7 +129,7 @@ def _growing(
 def replace_partition(
     registry: Registry,
     which: tables.Which,
-    partition: Mapping[str, Any],
+    partition: Mapping[str, Any] | str,
     make: Write,
     *,
     batch: Batch | None = None,
@@ -157,7 +157,7 @@ def _replace(
     registry: Registry,
     table: Table,
     metadata: TableMetadata,
-    partition: Mapping[str, Any],
+    partition: Mapping[str, Any] | str,
     make: Write,
     *,
     batch: Batch | None,
@@ -171,7 +171,7 @@ def _replace(
         for file in files:
             if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
                 raise FileRefused(
-                    "wrong_partition", f"rows of partition {file.partition_path} are not of {dict(partition)!r}"
+                    "wrong_partition", f"rows of partition {file.partition_path} are not of {partition!r}"
                 )
         return files
 

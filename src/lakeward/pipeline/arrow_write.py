@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.model.files import DataFile
+from lakeward.model.tables import Document
 from lakeward.pipeline import splitting, statistics
 from lakeward.pipeline.conform import conform
-from lakeward.pipeline.file_writer import HashingOutput, Part, checksum_of, partition_sources, write_files
-from lakeward.pipeline.target import WriteTarget
+from lakeward.pipeline.file_writer import HashingOutput, Part, checksum_of, partition_terms, write_files
+from lakeward.pipeline.target import WriteTarget, arrow_schema
 from lakeward.storage.parquet_footers import encode_footer
 
 __all__ = ["conform", "write_arrow"]
@@ -30,7 +33,7 @@ def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
         FileRefused, InvalidInput: see `conform`; files that are finished by then are left to the intent's rollback.
         StorageError: a file could not be written.
     """
-    rows = conform(data, target.schema, partition_sources(target), target.broken, target.metadata.properties)
+    rows = conform(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
     return write_files(target, rows, ParquetSink)
 
 
@@ -44,6 +47,7 @@ class ParquetSink:
         self._order = target.metadata.sort_by["fields"]
         self._order_terms = splitting.terms(self._order, target.schema)
         self._nans: dict[int, int] = {}
+        self._uuids = statistics.UuidStatistics(self._leaves)
         self._groups = 0
         self._footer: list[pq.FileMetaData] = []
         self._output: HashingOutput | None = None
@@ -85,6 +89,7 @@ class ParquetSink:
 
     def _open(self, where: Any) -> pq.ParquetWriter:
         target = self._target
+        counted = columns_with_statistics(target.schema)
         return pq.ParquetWriter(
             where,
             target.arrow_schema,
@@ -94,12 +99,15 @@ class ParquetSink:
             # Decimals as the specification's table 'Parquet' has them; the Arrow schema would only swell the footer.
             store_decimal_as_integer=True,
             store_schema=False,
+            write_statistics=counted,
+            use_dictionary=counted,
             metadata_collector=self._footer,
         )
 
     def _write_group(self, writer: Any, table: pa.Table) -> None:
         for batch in table.to_batches():
             statistics.add_counts(self._nans, statistics.nan_counts(batch, self._leaves))
+            self._uuids.add(batch)
         if self._order:
             table = splitting.sort(table, self._order, self._order_terms)
         writer.write_table(table, row_group_size=table.num_rows)
@@ -118,9 +126,30 @@ class ParquetSink:
             sort_order_id=target.metadata.sort_order_id if self._groups == 1 else 0,
             partition=self._part.values,
             partition_path=self._part.path,
-            statistics=statistics.from_footer(footer, target.schema, self._nans, ids=ids),
+            statistics=self._uuids.merged(statistics.from_footer(footer, target.schema, self._nans, ids=ids)),
             split_offsets=statistics.split_offsets(footer),
             checksum=checksum,
             is_compressed=target.is_compressed,
             footer=encode_footer(footer),
         )
+
+
+def columns_with_statistics(schema: Document) -> bool | list[str]:
+    """The columns, as Parquet names them, whose values Parquet files may count and order; true for all.
+
+    Those of uuids it may not: Java compares them as signed numbers, and Spark would pass over row groups that hold what is
+    asked for, by statistics and by dictionaries.
+    """
+    return _columns_with_statistics(msgspec.json.encode(schema))
+
+
+@lru_cache(maxsize=256)
+def _columns_with_statistics(schema: bytes) -> bool | list[str]:
+    document = msgspec.json.decode(schema)
+    types = [leaf.type for leaf in statistics.leaves(document)]
+    if "uuid" not in types:
+        return True
+    empty = pa.BufferOutputStream()
+    pq.write_table(arrow_schema(document).empty_table(), empty)
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [columns.column(i).path for i, type_ in enumerate(types) if type_ != "uuid"]

@@ -19,7 +19,7 @@ R = TypeVar("R", list[Any], pa.RecordBatch, range)
 T = TypeVar("T")
 
 # Rules that one row can break. All others, such as a file that cannot be read, are faults of the input as a whole.
-REASONS = frozenset({"wrong_type", "null_in_required", "unknown_column", "missing_column"})
+REASONS = frozenset({"wrong_type", "null_in_required", "unknown_column", "missing_column", "wrong_partition"})
 
 
 class BrokenRow(NamedTuple):

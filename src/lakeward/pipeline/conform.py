@@ -23,6 +23,7 @@ from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, numbered, row_o
 from lakeward.pipeline.casts import Cast, Extra, Key, by_name, cast_plan, matched
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.nested import nested_parts
+from lakeward.pipeline.splitting import Term, check_held
 from lakeward.pipeline.target import arrow_schema
 
 ROWS_AT_A_TIME = 10_000  # of an iterator of rows
@@ -32,7 +33,7 @@ _A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 def conform(
     data: Any,
     schema: Document,
-    partition_sources: Iterable[str] = (),
+    partition_terms: Sequence[Term] = (),
     broken: BrokenRows | None = None,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.RecordBatchReader:
@@ -43,18 +44,19 @@ def conform(
     and a value that does not fit is refused when its batch comes. A missing column becomes its write-default if it has one.
 
     Args:
-        partition_sources: columns that partitions are made from. They must be given: rows without them would all fall into
+        partition_terms: what partitions are made from. These columns must be given: rows without them would all fall into
             the partition of null.
         broken: where rows go that do not fit, when their batch comes; none refuses them. Columns that do not fit as a whole,
             by name or type, are refused all the same.
         properties: the table's; its policy may be to grow.
 
     Raises:
-        FileRefused: unknown_column, missing_column, wrong_type or null_in_required, with the column in the message.
+        FileRefused: unknown_column, missing_column, wrong_type, null_in_required or wrong_partition (one that no manifest
+            holds), with the column in the message.
         InvalidInput: data of another kind, or columns of different lengths.
         SchemaGrows: the table is to grow first; nothing was read.
     """
-    wanted = Wanted.of(schema, partition_sources, judges=broken is not None, properties=properties)
+    wanted = Wanted.of(schema, partition_terms, judges=broken is not None, properties=properties)
     target = wanted.schema
     if isinstance(data, Mapping):
         return pa.RecordBatchReader.from_batches(target, list(_from_columns(data, wanted, broken)))
@@ -140,13 +142,13 @@ def _from_arrow(reader: pa.RecordBatchReader, wanted: Wanted, broken: BrokenRows
 
 
 class Wanted(NamedTuple):
-    """The columns that a table wants: their Arrow schema and Iceberg's types, those that must be given though they are
-    optional, and defaults. `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that
+    """The columns that a table wants: their Arrow schema and Iceberg's types, what its partitions are made from, whose columns
+    must be given though they are optional, and defaults. `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that
     have a value in it."""
 
     schema: pa.Schema
     types: Mapping[str, TypeDocument]
-    must: frozenset[str] = frozenset()
+    partition_terms: tuple[Term, ...] = ()
     defaults: Mapping[str, pa.Scalar] = {}
     judges: bool = False
     properties: Mapping[str, str] = MappingProxyType({})
@@ -155,21 +157,27 @@ class Wanted(NamedTuple):
     def of(
         cls,
         schema: Document,
-        must: Iterable[str] = (),
+        partition_terms: Sequence[Term] = (),
         *,
         judges: bool = False,
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Wanted:
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        return cls(arrow_schema(schema), types, frozenset(must), write_defaults(schema), judges, properties)
+        return cls(arrow_schema(schema), types, tuple(partition_terms), write_defaults(schema), judges, properties)
 
     @property
     def extra(self) -> Extra:
         return "judge" if self.judges else "refuse"
 
+    def batch(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
+        """A batch of converted columns. Raises FileRefused: wrong_partition, see `splitting.check_held`."""
+        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        check_held(made, self.partition_terms)
+        return made
+
     def check_missing(self, field: pa.Field) -> None:
         """Raises: FileRefused (missing_column): the column may not be left out."""
-        if field.name in self.must:
+        if any(term.source.path[0] == field.name for term in self.partition_terms):
             raise FileRefused(
                 "missing_column", f"column {field.name!r} is missing, and partitions are made from it; add it"
             )
@@ -198,7 +206,7 @@ def _checked(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
             columns[position] = cast_plan(batch.schema.field(position), field, by_name, field.name)(columns[position])
         elif not field.nullable and columns[position].null_count:
             raise null_in_required(field.name)
-    return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
+    return wanted.batch(columns)
 
 
 def null_in_required(name: str) -> FileRefused:
@@ -283,7 +291,7 @@ def run(plan: Plan, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         wanted.filled(field, batch.num_rows) if position is None else cast(batch.column(position))
         for (position, cast), field in zip(plan.columns, wanted.schema, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
+    return wanted.batch(columns)
 
 
 # Rows -------------------------------------------------------------------------------------------------------------------
@@ -367,7 +375,7 @@ def _batch(columns: Mapping[str, Any], wanted: Wanted, count: int) -> pa.RecordB
             arrays.append(wanted.filled(field, count))
         else:
             arrays.append(_array(columns[field.name], field, wanted))
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
+    return wanted.batch(arrays)
 
 
 def _array(values: Any, field: pa.Field, wanted: Wanted) -> pa.Array:

@@ -17,6 +17,7 @@ from lakeward.model.tables import Document
 from lakeward.pipeline import accepted
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.pipeline.conform import Wanted, check_array, run, schema_plan
+from lakeward.pipeline.splitting import Term
 from lakeward.pipeline.text_files import decompressed, read_errors
 
 
@@ -24,7 +25,7 @@ def read_csv(
     source: pa.NativeFile,
     schema: Document,
     name: str,
-    must: Sequence[str] = (),
+    partition_terms: Sequence[Term] = (),
     broken: BrokenRows | None = None,
     *,
     delimiter: str = ",",
@@ -33,7 +34,7 @@ def read_csv(
 
     Args:
         name: the file's, for messages.
-        must: columns that may not be missing though they are optional.
+        partition_terms: what partitions are made from. These columns may not be missing.
         broken: where rows go that do not fit the schema, or that have more or fewer fields than the first line, as texts;
             none refuses the file.
 
@@ -41,7 +42,7 @@ def read_csv(
         FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the row's
             number; the first row after the names is 1.
     """
-    wanted = Wanted.of(schema, must, judges=broken is not None)
+    wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
     torn = _Torn(name, broken)
     first = 1
     with read_errors(name):

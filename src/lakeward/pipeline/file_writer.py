@@ -93,10 +93,10 @@ def write_files(
         raise
 
 
-def partition_sources(target: WriteTarget) -> list[str]:
-    """The top-level columns that the table's partitions are made from."""
+def partition_terms(target: WriteTarget) -> list[splitting.Term]:
+    """What the table's partitions are made from."""
     fields = [field for field in target.spec["fields"] if field["transform"] != "void"]
-    return [term.source.path[0] for term in splitting.terms(fields, target.schema)]
+    return splitting.terms(fields, target.schema)
 
 
 def _by_spec(target: WriteTarget) -> Split:

@@ -22,7 +22,7 @@ from lakeward.pipeline import csv_read, json_lines, json_read, parquet_check, sp
 from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.pipeline.conform import Wanted, checked_values, run
-from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
+from lakeward.pipeline.file_writer import HashingOutput, Part, partition_terms, write_files
 from lakeward.pipeline.parquet_check import ParquetSource
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import CHUNK_SIZE, StorageEngine
@@ -35,8 +35,10 @@ _LINES_ENDINGS = (".jsonl", ".ndjson")
 _COMPRESSED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
 
 
-# (open file, schema document, the file's name, columns that must be there, where broken rows go) -> batches
-ReadText = Callable[[pa.NativeFile, Document, str, Sequence[str], BrokenRows | None], Iterable[pa.RecordBatch]]
+# (open file, schema document, the file's name, what partitions are made from, where broken rows go) -> batches
+ReadText = Callable[
+    [pa.NativeFile, Document, str, Sequence[splitting.Term], BrokenRows | None], Iterable[pa.RecordBatch]
+]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
     """
     wanted = Wanted.of(
         target.schema,
-        partition_sources(target),
+        partition_terms(target),
         judges=target.broken is not None,
         properties=target.metadata.properties,
     )
@@ -191,9 +193,10 @@ def _single_partition(target: WriteTarget, source: ParquetSource) -> PartitionVa
         for batch in file.iter_batches(columns=[names[ids[column]] for column in columns]):
             try:
                 checked_values(batch)
+                renamed = batch.rename_columns([_current(target, field) for field in batch.schema])
+                splitting.check_held(renamed, spec_terms)
             except FileRefused:
                 return None  # for its rows to be refused one by one
-            renamed = batch.rename_columns([_current(target, field) for field in batch.schema])
             for values, _ in splitting.split(renamed, spec_terms):
                 found[partition_key(values)] = values
             if len(found) > 1:
@@ -268,7 +271,7 @@ def _batches(
 
 def _text_batches(target: WriteTarget, source: TextSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     with source.engine.open_input(source.location) as opened:
-        yield from source.read(opened, target.schema, source.name, partition_sources(target), broken)
+        yield from source.read(opened, target.schema, source.name, partition_terms(target), broken)
 
 
 def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.tables import Document
 from lakeward.pipeline import json_values, statistics
 from lakeward.pipeline.conform import conform
-from lakeward.pipeline.file_writer import HashingOutput, Part, partition_sources, write_files
+from lakeward.pipeline.file_writer import HashingOutput, Part, partition_terms, write_files
 from lakeward.pipeline.target import WriteTarget
 
 ROWS_AT_A_TIME = 10_000
@@ -34,7 +34,7 @@ def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
         StorageError: a file could not be written.
     """
     json_codec(target.metadata.compression)
-    rows = conform(data, target.schema, partition_sources(target), target.broken, target.metadata.properties)
+    rows = conform(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
     return write_files(target, rows, JsonSink)
 
 

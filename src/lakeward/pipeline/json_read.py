@@ -17,19 +17,24 @@ from lakeward.model.tables import Document
 from lakeward.pipeline import accepted, statistics
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, sift
 from lakeward.pipeline.conform import Wanted, check_keys, null_in_required
+from lakeward.pipeline.splitting import Term
 from lakeward.pipeline.text_files import BOM, as_text, decompressed, read_errors
 
 ROWS_AT_A_TIME = 10_000
 
 
 def read_json_lines(
-    source: pa.NativeFile, schema: Document, name: str, must: Sequence[str] = (), broken: BrokenRows | None = None
+    source: pa.NativeFile,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term] = (),
+    broken: BrokenRows | None = None,
 ) -> pa.RecordBatchReader:
     """JSON lines as batches of the schema's Arrow schema; a missing column is null. Empty lines are passed over.
 
     Args:
         name: the file's, for messages.
-        must: columns that may not be missing in all lines of a batch though they are optional.
+        partition_terms: what partitions are made from. These columns may not be missing in all lines of a batch.
         broken: where lines go that do not fit the schema, as objects, or that are no objects, as texts; none refuses the
             file. A last line that is not ended and cannot be read is refused: the file has been cut off there.
 
@@ -37,20 +42,29 @@ def read_json_lines(
         FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the line's
             number.
     """
-    return _read(_lines(source, name), "line", schema, name, must, broken)
+    return _read(_lines(source, name), "line", schema, name, partition_terms, broken)
 
 
 def read_json_array(
-    source: pa.NativeFile, schema: Document, name: str, must: Sequence[str] = (), broken: BrokenRows | None = None
+    source: pa.NativeFile,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term] = (),
+    broken: BrokenRows | None = None,
 ) -> pa.RecordBatchReader:
     """The objects of a JSON array, which is held in memory whole. As `read_json_lines`, with items for lines."""
-    return _read(_items(source, name), "item", schema, name, must, broken)
+    return _read(_items(source, name), "item", schema, name, partition_terms, broken)
 
 
 def _read(
-    texts: Iterable[bytes], unit: str, schema: Document, name: str, must: Sequence[str], broken: BrokenRows | None
+    texts: Iterable[bytes],
+    unit: str,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term],
+    broken: BrokenRows | None,
 ) -> pa.RecordBatchReader:
-    wanted = Wanted.of(schema, must, judges=broken is not None)
+    wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
     return pa.RecordBatchReader.from_batches(wanted.schema, _batches(texts, unit, schema, name, wanted, broken))
 
 
@@ -138,7 +152,7 @@ def _batch(rows: list[Mapping[str, Any]], wanted: Wanted, known: Set[str], given
     for row in rows:
         check_keys(row, wanted, known)
     columns = [_column(rows, field, wanted, given) for field in wanted.schema]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted.schema)
+    return wanted.batch(columns)
 
 
 def _column(rows: list[Mapping[str, Any]], field: pa.Field, wanted: Wanted, given: Set[str]) -> pa.Array:

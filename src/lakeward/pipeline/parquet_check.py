@@ -59,7 +59,8 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
         and key is statistics.field_id
         and _same_types(schema, target.arrow_schema)
         and _has_codec(metadata, target.codec)
-        and _has_statistics(metadata)
+        and _has_statistics(metadata, schema, target.schema)
+        and _has_what_is_written(schema, target.schema)
     )
     return ParquetSource(name, location, engine, metadata, schema, plan, fits)
 
@@ -234,6 +235,21 @@ def _has_codec(metadata: pq.FileMetaData, codec: str) -> bool:
     return all(group.column(i).compression == wanted for group in groups for i in range(metadata.num_columns))
 
 
-def _has_statistics(metadata: pq.FileMetaData) -> bool:
+def _has_statistics(metadata: pq.FileMetaData, schema: pa.Schema, table: Document) -> bool:
+    """Of all columns but uuids, which may have none, and no dictionary: see `arrow_write.columns_with_statistics`."""
+    types = {leaf.field_id: leaf.type for leaf in statistics.leaves(table)}
+    is_uuid = [field_id is not None and types.get(field_id) == "uuid" for field_id in statistics.leaf_field_ids(schema)]
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    return all(group.column(i).is_stats_set for group in groups for i in range(metadata.num_columns))
+    return all(
+        column.is_stats_set != uuid and not (uuid and column.has_dictionary_page)
+        for group in groups
+        for column, uuid in zip((group.column(i) for i in range(metadata.num_columns)), is_uuid, strict=True)
+    )
+
+
+def _has_what_is_written(schema: pa.Schema, table: Document) -> bool:
+    """Whether the file has each column that a write fills in where it is missing: readers would have null, or what was the
+    default when the column came.
+    """
+    have = {statistics.field_id(field) for field in schema}
+    return all(field.get("write-default") is None or field["id"] in have for field in table["fields"])

@@ -26,7 +26,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from lakeward.iceberg import arrow, schemas, values
+from lakeward.iceberg import arrow, schemas, transforms
 from lakeward.model.files import FileStatistics, PartitionValues, partition_key
 from lakeward.model.tables import Document
 from lakeward.pipeline import splitting, statistics
@@ -132,7 +132,7 @@ def _partition_evaluator(bound: BoundFilter, spec: Document) -> Callable[[Partit
     def evaluate(partition: PartitionValues) -> bool:
         if any(_may_have_wrapped(term, partition.get(term.field_id)) for term in spec_terms):
             return True
-        return evaluator(Record(*(_ordered(partition.get(t.field_id), t.result) for t in spec_terms)))
+        return evaluator(Record(*(_ordered(partition.get(term.field_id), term) for term in spec_terms)))
 
     return evaluate
 
@@ -145,9 +145,9 @@ def _may_have_wrapped(term: Term, value: Any) -> bool:
     return bool(value > 2 ** (31 if term.result == "int" else 63) - int(width[1]))
 
 
-def _ordered(value: Any, type_: str) -> Any:
+def _ordered(value: Any, term: Term) -> Any:
     """A partition's value, in single-value JSON, as pyiceberg orders it: days, microseconds, numbers, text or bytes."""
-    return statistics.ordered(type_, values.from_json(type_, value))
+    return statistics.ordered(term.result, transforms.result_from_json(term.transform, term.source.type, value))
 
 
 # pyarrow's expressions --------------------------------------------------------------------------------------------------

@@ -26,15 +26,19 @@ from lakeward.errors import (
     StorageError,
     TableNotFound,
 )
-from lakeward.iceberg.partitions import partition_path
+from lakeward.iceberg import types
+from lakeward.iceberg.partitions import canonical_partition, partition_path
+from lakeward.iceberg.transforms import may_overflow
 from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
+from lakeward.pipeline import splitting
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
 from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns
 from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
+from lakeward.pipeline.statistics import from_footer
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
 from lakeward.storage.parquet_footers import encode_footer
@@ -68,7 +72,8 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         SparkConnectUnsupported: the session has no JVM that this process can reach.
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
         InvalidInput, FileRefused: the columns do not fit; nothing was written.
-        FileRefused: null_in_required, or wrong_type for a text that is no UTF-8, found while writing.
+        FileRefused: null_in_required, wrong_type for a text that is no UTF-8, or wrong_partition (one that no manifest holds),
+            found while writing.
         SchemaGrows: the table is to grow first; nothing was written.
         TableNotFound: the table is gone, or another has its name by now.
     """
@@ -116,7 +121,7 @@ def write_rows(
     written = _write_staged(java, rows, staged, target, catalog, options or {})
     files = [_data_file(content, schema, spec, target) for content in written]
     target.engine.sync([file.path for file in files], below=target.of_table.location)
-    return _completed(files, target.engine)
+    return _completed(files, target.engine, loaded)
 
 
 # The session and the table ------------------------------------------------------------------------------------------------
@@ -211,6 +216,10 @@ def _properties(target: WriteTarget, schema: Document, spec: Document) -> dict[s
         # Iceberg would count and bound the first hundred columns alone.
         METRICS_COLUMNS.name: str(METRICS_COLUMNS.of(given)),
     }
+    for column in types.walk(schema):
+        if column.type == "uuid":  # see `arrow_write.columns_with_statistics`
+            for kind in ("stats-enabled", "dict-encoding-enabled"):
+                properties[f"write.parquet.{kind}.column.{column.full_name}"] = "false"
     hashed = bool(spec["fields"]) and (target.engine.name != "local" or not _has_harmless_folders(schema, spec))
     properties["write.object-storage.enabled"] = "true" if hashed else "false"
     # Without the partition's values, which would stand in the paths with all their characters.
@@ -224,10 +233,10 @@ def _has_harmless_folders(schema: Document, spec: Document) -> bool:
     A name or a text value may hold any character, and be longer than a file's name can be. Where they may, files go into
     hashed folders that say nothing: safe, but in a local folder slower, since Hadoop starts a program for each new folder.
     """
-    types = {field["id"]: field["type"] for field in schema["fields"]}
+    types_ = {field["id"]: field["type"] for field in schema["fields"]}
     for field in spec["fields"]:
         numbered = field["transform"] in ("year", "month", "day") or field["transform"].startswith("bucket[")
-        of_numbers = field["transform"] == "identity" and types.get(field["source-id"]) in (
+        of_numbers = field["transform"] == "identity" and types_.get(field["source-id"]) in (
             "int",
             "long",
             "date",
@@ -314,7 +323,7 @@ def _mapped_errors(table: str) -> Iterator[None]:
 def _data_file(content: Document, schema: Document, spec: Document, target: WriteTarget) -> DataFile:
     # Field by field in the spec's order; a void field has a null.
     ids = [field["field-id"] for field in spec["fields"]]
-    partition = dict(zip(ids, content["partition"], strict=True))
+    partition = canonical_partition(schema, spec, dict(zip(ids, content["partition"], strict=True)))
     statistics = FileStatistics(
         column_sizes=_by_field(content, "column-sizes"),
         value_counts=_by_field(content, "value-counts"),
@@ -355,18 +364,23 @@ def _by_field(content: Document, name: str) -> dict[int, Any]:
     return {key: value for key, value in both if key <= _LAST_FIELD_ID}
 
 
-def _completed(files: Sequence[DataFile], engine: StorageEngine) -> list[DataFile]:
-    """The files with what has to be asked of the storage: their footers, and the checksums that the store keeps itself."""
+def _completed(files: Sequence[DataFile], engine: StorageEngine, loaded: Loaded) -> list[DataFile]:
+    """The files with what has to be asked of the storage: their footers, and the checksums that the store keeps itself.
+
+    Raises:
+        FileRefused: wrong_partition. Java's hours past 32 bits come out as others, so that the columns themselves tell.
+    """
+    fields = [field for field in loaded.spec["fields"] if field["transform"] != "void"]
+    terms = [term for term in splitting.terms(fields, loaded.schema) if may_overflow(term.transform, term.source.type)]
 
     def complete(file: DataFile) -> DataFile:
-        return msgspec.structs.replace(file, footer=_footer(engine, file.path), checksum=engine.checksum(file.path))
+        with engine.open_input(file.path) as source:
+            footer = pq.read_metadata(source)
+        if terms:
+            splitting.check_bounds_held(from_footer(footer, loaded.schema), terms)
+        return msgspec.structs.replace(file, footer=encode_footer(footer), checksum=engine.checksum(file.path))
 
     if len(files) < 2:
         return [complete(file) for file in files]
     with ThreadPoolExecutor(min(_FOOTER_THREADS, len(files)), "lakeward-footer") as threads:
         return list(threads.map(complete, files))
-
-
-def _footer(engine: StorageEngine, location: str) -> bytes:
-    with engine.open_input(location) as source:
-        return encode_footer(pq.read_metadata(source))

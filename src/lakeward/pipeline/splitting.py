@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakeward.errors import InvalidSchema
+from lakeward.errors import FileRefused, InvalidInput, InvalidSchema
 from lakeward.iceberg import transforms, values
-from lakeward.model.files import PartitionValues
+from lakeward.model.files import FileStatistics, PartitionValues
 from lakeward.model.tables import Document
 from lakeward.pipeline.statistics import Leaf, leaf_array, leaves
 
@@ -60,10 +60,32 @@ def transformed(batch: pa.RecordBatch | pa.Table, term: Term) -> pa.Array:
         return source
     if term.transform == "void":
         return pa.nulls(len(source), source.type)
+    if term.transform in ("year", "month", "day", "hour"):
+        return _of_time(source, term)
     result = _transform(term.transform, term.source.type)(_aligned(source))
-    if isinstance(result, pa.ChunkedArray):
-        result = result.combine_chunks()
-    return result.cast(pa.date32()) if term.result == "date" and not pt.is_date(result.type) else result
+    return result.combine_chunks() if isinstance(result, pa.ChunkedArray) else result
+
+
+def _of_time(source: pa.Array, term: Term) -> pa.Array:
+    """Transforms of dates and timestamps, by whole numbers: calendars of libraries end before the types do."""
+    raw = source.view(pa.int32() if term.source.type == "date" else pa.int64()).cast(pa.int64())
+    whole = _floor_divided(raw, transforms.units(term.transform, term.source.type))
+    if term.transform == "hour":
+        return whole
+    if term.transform == "day":
+        return whole.cast(pa.int32()).view(pa.date32())
+    days = whole.dictionary_encode()
+    results = [transforms.of_days(term.transform, day) for day in days.dictionary.to_pylist()]
+    return pa.array(results, pa.int32()).take(days.indices)
+
+
+def _floor_divided(numbers: pa.Array, by: int) -> pa.Array:
+    """Arrow divides towards zero."""
+    if by == 1:
+        return numbers
+    result = pc.divide(numbers, by)
+    rest = pc.subtract(numbers, pc.multiply(result, by))
+    return pc.subtract(result, pc.less(rest, 0).cast(pa.int64()))
 
 
 def _aligned(array: pa.Array) -> pa.Array:
@@ -99,7 +121,41 @@ def split(batch: pa.RecordBatch, spec_terms: Sequence[Term]) -> Iterator[tuple[P
 
 
 def _json(column: pa.ChunkedArray, type_: str) -> list[Any]:
-    return [values.to_json(type_, values.from_python(type_, scalar)) for scalar in column]
+    read = transforms.widest(type_)
+    return [values.to_json(type_, values.from_python(read, scalar)) for scalar in column]
+
+
+def check_held(batch: pa.RecordBatch, spec_terms: Sequence[Term]) -> None:
+    """Check that manifests can hold the partitions of all rows.
+
+    Raises:
+        FileRefused: wrong_partition, for a row whose partition they cannot.
+    """
+    for term in spec_terms:
+        if not transforms.may_overflow(term.transform, term.source.type):
+            continue
+        ends = pc.min_max(leaf_array(batch, term.source))
+        for end in ("min", "max"):  # these transforms keep the order
+            _check_value(term, values.from_python(term.source.type, ends[end]))
+
+
+def check_bounds_held(file: FileStatistics, spec_terms: Sequence[Term]) -> None:
+    """As `check_held`, for the rows of a file. Raises: FileRefused: wrong_partition."""
+    for term in spec_terms:
+        if not transforms.may_overflow(term.transform, term.source.type):
+            continue
+        for bounds in (file.lower, file.upper):
+            if (bound := bounds.get(term.source.field_id)) is not None:
+                _check_value(term, values.from_binary(term.source.type, bound))
+
+
+def _check_value(term: Term, raw: Any) -> None:
+    type_ = term.source.type
+    try:
+        transforms.check_held(term.transform, type_, transforms.transform_value(term.transform, type_, raw))
+    except InvalidInput as error:
+        column, shown = ".".join(term.source.path), values.to_json(type_, raw)
+        raise FileRefused("wrong_partition", f"column {column!r} has {shown}: {error}, or leave it out") from error
 
 
 def sort(table: pa.Table, order_fields: Sequence[Document], order_terms: Sequence[Term]) -> pa.Table:

@@ -251,6 +251,37 @@ def nan_counts(batch: pa.RecordBatch, schema_leaves: Sequence[Leaf]) -> dict[int
     }
 
 
+class UuidStatistics:
+    """Nulls and bounds of uuid columns, of which Parquet files have none: see `arrow_write.columns_with_statistics`."""
+
+    def __init__(self, schema_leaves: Sequence[Leaf]) -> None:
+        self._leaves = [leaf for leaf in schema_leaves if leaf.type == "uuid" and not leaf.repeated]
+        self._nulls: dict[int, int] = {leaf.field_id: 0 for leaf in self._leaves}
+        self._lower: dict[int, bytes] = {}
+        self._upper: dict[int, bytes] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for leaf in self._leaves:
+            array = leaf_array(batch, leaf)
+            raws = array.storage if isinstance(array, pa.ExtensionArray) else array
+            self._nulls[leaf.field_id] += raws.null_count
+            ends = pc.min_max(raws.cast(pa.binary())).as_py()
+            if ends["min"] is not None:
+                self._lower[leaf.field_id] = min(ends["min"], self._lower.get(leaf.field_id, ends["min"]))
+                self._upper[leaf.field_id] = max(ends["max"], self._upper.get(leaf.field_id, ends["max"]))
+
+    def merged(self, file: FileStatistics) -> FileStatistics:
+        """The statistics of a file with those of its uuid columns."""
+        if not self._leaves:
+            return file
+        return msgspec.structs.replace(
+            file,
+            null_counts={**file.null_counts, **self._nulls},
+            lower={**file.lower, **self._lower},
+            upper={**file.upper, **self._upper},
+        )
+
+
 def _count_nan(array: pa.Array) -> int:
     return pc.sum(pc.is_nan(array)).as_py() or 0
 

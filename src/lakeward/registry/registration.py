@@ -16,6 +16,7 @@ from lakeward.errors import (
     IntentLost,
     TableNotFound,
 )
+from lakeward.iceberg.partitions import canonical_partition
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
 from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.properties import FOOTERS
@@ -68,7 +69,7 @@ def register(
         TableNotFound: the table was dropped.
         BatchOutOfOrder: the batch does not start where its stream stands.
         LeaseLost: the lease's fence is no longer current.
-        FileRefused: a file is registered already, or the table has changed so that it could not be read.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it could not be read.
         SyncRunNotFound: there are letters, and the run that they are of is not there.
         DeadLetterNotFound, StatusConflict, InvalidInput: of `repairs`, as `dead_letters.settle_repair` raises them.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
@@ -248,7 +249,7 @@ def insert_files(
 
     Raises:
         TableNotFound: the table was dropped.
-        FileRefused: a file is registered already, or the table has changed so that it could not be read.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it could not be read.
     """
     if not files:
         _check_lives(table, tables.live_version(connection, table.table_id))
@@ -257,9 +258,32 @@ def insert_files(
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
     judging.check_files(connection, registry, table, metadata, files)
+    files = _canonical(connection, table, metadata, files)
     update_table_files(connection, table, files, intent_id, now, registered_at)
     insert_footers(connection, registry, table, metadata, files, now)
     counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)
+
+
+def _canonical(
+    connection: sa.Connection, table: Table, current: TableMetadata, files: Sequence[DataFile]
+) -> list[DataFile]:
+    """The files with their partitions in the one spelling by which they are found.
+
+    Raises:
+        FileRefused: wrong_partition, a file's is none of its spec's.
+    """
+    schemas, specs = {current.schema["schema-id"]: current.schema}, {current.spec_id: current.partition_by}
+    if any(file.schema_id not in schemas or file.spec_id not in specs for file in files):
+        for version in tables.metadata_versions(connection, table.table_id):
+            schemas[version.schema["schema-id"]] = version.schema
+            specs[version.spec_id] = version.partition_by
+    result = []
+    for file in files:
+        schema, spec = schemas.get(file.schema_id, current.schema), specs.get(file.spec_id)
+        if spec is not None and (spec["fields"] or file.partition):
+            file = msgspec.structs.replace(file, partition=canonical_partition(schema, spec, file.partition))
+        result.append(file)
+    return result
 
 
 def _check_lives(table: Table, version: int | None) -> int:

@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, LakewardError, LeaseHeld
-from lakeward.iceberg.partitions import partition_fields, partition_value
+from lakeward.iceberg.partitions import partition_fields, partition_from_path, partition_value
 from lakeward.logs import log
 from lakeward.model.files import (
     PartitionValues,
@@ -120,8 +120,11 @@ def once_let_go(action: Callable[[], T]) -> T:
 
 
 # Partitions ---------------------------------------------------------------------------------------------------------------
-def partition_values(schema: Document, spec: Document, named: Mapping[str, Any]) -> PartitionValues:
-    """{'month': 1} -> {1000: 1}: a value for each partition field, given as the column's value before the transform.
+def partition_values(schema: Document, spec: Document, named: Mapping[str, Any] | str) -> PartitionValues:
+    """{'month': 1} or 'month=1' -> {1000: 1}.
+
+    A dict has a value for each partition field, the column's value before the transform; a text is the partition as its files
+    show it.
 
     Raises:
         InvalidInput: a field is missing or unknown, or a value is none of its type.
@@ -130,6 +133,8 @@ def partition_values(schema: Document, spec: Document, named: Mapping[str, Any])
     names = [name for _, name, _, _, _ in fields]
     if not fields:
         raise InvalidInput("the table is not partitioned; append to it, or retire its files")
+    if isinstance(named, str):
+        return partition_from_path(schema, spec, named)
     if set(named) != set(names):
         raise InvalidInput(f"partition {dict(named)!r} must name exactly {', '.join(names)}")
     return {
@@ -157,14 +162,14 @@ def retire_partition(
     return sum(file.row_count for file in old if file.content == 0)
 
 
-def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any]]) -> int:
+def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any] | str]) -> int:
     """Take whole partitions (of the current spec) out of a table, in one transaction; how many files left.
 
     Raises:
         InvalidInput: a partition is none of the table's.
         LeaseHeld: a rollback of the table took too long.
     """
-    named = list(partitions)
+    named: list[Mapping[str, Any] | str] = [partitions] if isinstance(partitions, str) else list(partitions)
 
     def retire_named(connection: sa.Connection) -> int:
         metadata = metadata_in(connection, registry, table)

@@ -36,7 +36,7 @@ def test_counters_follow_files_in_and_out(registry: Registry) -> None:
     register(registry, table, [1, 2], [3], partition="a")
     register(registry, table, [4], partition="b")
     register(registry, table, [5], partition="a", file_type="json")
-    register(registry, table, [6])
+    register(registry, table, [6], partition="c")
     found = tables.load(registry, NAME)
     assert (found.row_count, found.file_count, found.landing_row_count, found.landing_file_count) == (5, 4, 1, 1)
     assert len(rows_of(registry, "table_stats")) == 4

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.sorting import SortOrder
 
-from lakeward.errors import ColumnNotFound, InvalidSchema
-from lakeward.iceberg import partitions, schemas
+from lakeward.errors import ColumnNotFound, FileRefused, InvalidInput, InvalidSchema
+from lakeward.iceberg import partitions, schemas, transforms, values
+from lakeward.model.files import partition_key
 from lakeward.model.tables import Document
 
 SCHEMA, _ = schemas.schema_from(
@@ -223,3 +224,137 @@ def test_a_path_has_one_part_a_field_whatever_is_in_the_values(one: str, two: st
 
 def test_an_unpartitioned_table_has_an_empty_path() -> None:
     assert partitions.partition_path(SCHEMA, {"spec-id": 0, "fields": []}, {}) == ""
+
+
+A_TENTH = 0.10000000149011612  # the float nearest to 0.1, as a double
+
+
+@pytest.mark.parametrize(
+    ("type_", "transform", "spelled", "canonical"),
+    [
+        ("binary", "x", "ABCDEF", "abcdef"),
+        ("binary", "truncate(1, x)", "AB", "ab"),
+        ("fixed[2]", "bucket(4, x)", 3, 3),
+        ("uuid", "bucket(4, x)", 3, 3),
+        ("float", "x", 0.1, A_TENTH),
+        ("float", "x", "NaN", "NaN"),
+        ("double", "x", 0.1, 0.1),
+        ("double", "x", 1, 1.0),
+        ("decimal(9, 2)", "x", "1E+1", "10.00"),
+        ("timestamptz", "x", "2024-01-01T01:00:00.500+01:00", "2024-01-01T00:00:00.5+00:00"),
+        ("timestamp", "x", "2024-01-01T00:00", "2024-01-01T00:00:00"),
+        ("long", "x", None, None),
+    ],
+)
+def test_a_value_has_one_spelling(type_: str, transform: str, spelled: Any, canonical: Any) -> None:
+    schema, _ = schemas.schema_from({"x": type_})
+    spec, _ = partitions.partition_spec([transform], schema)
+    made = partitions.canonical_partition(schema, spec, {1000: spelled})
+    assert made == {1000: canonical} and type(made[1000]) is type(canonical)
+    assert partitions.canonical_partition(schema, spec, made) == made
+
+
+def test_a_float_is_in_the_same_partition_after_its_column_is_widened() -> None:
+    spec, _ = partitions.partition_spec(["x"], schemas.schema_from({"x": "float"})[0])
+    narrow, wide = (schemas.schema_from({"x": type_})[0] for type_ in ("float", "double"))
+    made = partitions.canonical_partition(narrow, spec, {1000: 0.1})
+    assert partitions.canonical_partition(wide, spec, made) == made
+    assert partitions.partition_value("identity", "float", 0.1) == A_TENTH
+
+
+@pytest.mark.parametrize("given_", [{}, {1000: 1, 1001: 2}, {1001: 1}, {1000: "a"}, {1000: 2**31}])
+def test_a_partition_that_is_none_of_its_spec_is_refused_by_name(given_: Any) -> None:
+    schema, _ = schemas.schema_from({"x": "int"})
+    spec, _ = partitions.partition_spec(["x"], schema)
+    with pytest.raises(FileRefused, match=r"'x'|x \(1000\)") as caught:
+        partitions.canonical_partition(schema, spec, given_)
+    assert caught.value.reason == "wrong_partition"
+
+
+def test_a_number_that_no_float_is_near_to_is_none() -> None:
+    for value in (1e39, -1e39):
+        with pytest.raises(InvalidInput, match="is no float"):
+            partitions.partition_value("identity", "float", value)
+
+
+PRIMITIVES = [
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "decimal(9, 2)",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "string",
+]
+PRIMITIVES += ["binary", "timestamp_ns"]
+
+
+@pytest.mark.parametrize("type_", [*PRIMITIVES, "uuid", "fixed[3]"])
+@pytest.mark.parametrize("transform", ["identity", "year", "month", "day", "hour", "bucket[4]", "truncate[2]"])
+@given(data=st.data())
+def test_a_partition_is_read_as_its_path_shows_it(type_: str, transform: str, data: st.DataObject) -> None:
+    if not transforms.applies(transform, type_) or (transform == "identity" and type_ in ("uuid", "fixed[3]")):
+        return
+    schema, _ = schemas.schema_from({"a=/b": type_}, 3)
+    spec, _ = partitions.partition_spec([{"source-id": 1, "transform": transform, "name": "p/ =ü"}], schema)
+    raw = data.draw(raws(type_))
+    try:
+        result = transforms.transform_value(transform, type_, raw)
+        transforms.check_held(transform, type_, result)
+    except InvalidInput:
+        return
+    partition = {1000: values.to_json(transforms.result_type(transform, type_), result)}
+    path = partitions.partition_path(schema, spec, partition)
+    if partition[1000] in (None, "null") and type_ == "string" and transform in ("identity", "truncate[2]"):
+        with pytest.raises(InvalidInput, match=r"may mean null or the text 'null'.*a dict"):
+            partitions.partition_from_path(schema, spec, path)
+    else:
+        assert partition_key(partitions.partition_from_path(schema, spec, path)) == partition_key(partition)
+
+
+def raws(type_: str) -> st.SearchStrategy[Any]:
+    bits = 31 if type_ in ("int", "date") else 63
+    whole = st.integers(-(2**bits), 2**bits - 1)
+    return st.none() | {
+        "boolean": st.booleans(),
+        "float": st.floats(width=32),
+        "double": st.floats(),
+        "decimal(9, 2)": st.integers(-(10**9) + 1, 10**9 - 1),
+        "time": st.integers(0, 86_399_999_999),
+        "string": st.text() | st.just("null"),
+        "binary": st.binary(),
+        "uuid": st.binary(min_size=16, max_size=16),
+        "fixed[3]": st.binary(min_size=3, max_size=3),
+    }.get(type_, whole)
+
+
+@pytest.mark.parametrize(
+    ("transform", "path"),
+    [("day(day)", "day_day=2026-13-01"), ("day(day)", "day_day=2026-01-01Z"), ("month(day)", "day_month=2026-01-01"),
+     ("year(day)", "day_year=26"), ("hour(ts)", "ts_hour=2026-01-01-24"), ("bucket(4, id)", "id_bucket=4"),
+     ("id", "id=1.0"), ("id", "id=1/x=2"), ("id", "1"), ("id", ""), ("flag", "flag=True")],
+)  # fmt: skip
+def test_a_path_that_shows_none_of_the_partitions_is_refused_by_name(transform: str, path: str) -> None:
+    spec, _ = partitions.partition_spec([transform], SCHEMA)
+    with pytest.raises(InvalidInput) as caught:
+        partitions.partition_from_path(SCHEMA, spec, path)
+    assert repr(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("type_", ["uuid", "fixed[3]"])
+def test_partitions_of_values_that_engines_cannot_read_are_refused_with_the_way_out(type_: str) -> None:
+    schema, _ = schemas.schema_from({"x": type_, "s": f"struct<y: {type_}>"})
+    for column in ("x", "s.y"):
+        with pytest.raises(InvalidSchema, match=r"partition by bucket\(16, [xsy.]+\)$") as caught:
+            partitions.partition_spec([column], schema)
+        advised = str(caught.value).rpartition("partition by ")[2]
+        assert partitions.partition_spec([advised], schema)[0]["fields"][0]["transform"] == "bucket[16]"
+        with pytest.raises(InvalidSchema, match="partition by bucket"):
+            partitions.evolved_spec([column], schema, [], 999)
+    old = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "x"}
+    spec, _ = partitions.evolved_spec(["x", "bucket(4, x)"], schema, [{"spec-id": 0, "fields": [old]}], 1000)
+    assert spec["fields"][0] == old, "a table that has such partitions can still change"

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
+from lakeward.iceberg.partitions import partition_spec
+from lakeward.pipeline import splitting
 from lakeward.pipeline.conform import conform
 from tests.unit.pipeline.targets import schema_of
 
@@ -21,7 +23,8 @@ EPOCH = dt.datetime(1970, 1, 1)
 
 def rows(data: Any, schema: Any, *sources: str) -> list[dict[str, Any]]:
     document = schema if isinstance(schema, dict) and schema.get("type") == "struct" else schema_of(schema)
-    result: list[dict[str, Any]] = conform(data, document, sources).read_all().to_pylist()
+    terms = splitting.terms(partition_spec(sources, document)[0]["fields"], document)
+    result: list[dict[str, Any]] = conform(data, document, terms).read_all().to_pylist()
     return result
 
 

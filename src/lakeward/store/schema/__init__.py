@@ -44,8 +44,8 @@ from lakeward.store.schema.operations import (
 )
 from lakeward.store.schema.parts import metadata
 
-SCHEMA_VERSION = 7  # of the newest migration
-MINIMUM_VERSION = 2  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
+SCHEMA_VERSION = 8  # of the newest migration
+MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 __all__ = [
     "MINIMUM_VERSION",
