@@ -9,6 +9,7 @@ import typer
 
 from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.shared import with_zone
 from lakeward.errors import InvalidInput
 from lakeward.model.topics import Topic
 
@@ -94,13 +95,11 @@ def _offsets(lake: object, topic: Topic, ends: dict[int, tuple[int, int]], to: s
     if to.isdecimal():
         return dict.fromkeys(ends, int(to))
     try:
-        time = datetime.fromisoformat(to)
+        time = with_zone(datetime.fromisoformat(to), f"--to {to!r}")
     except ValueError:
         raise InvalidInput(
             f"--to {to!r} is not earliest, latest, an offset or a time such as 2026-01-02T03:04:05Z"
         ) from None
-    if time.tzinfo is None:
-        raise InvalidInput(f"--to {to!r} has no zone; write {to}Z or {to}+01:00")
     return {number: offset_at(lake.registry, topic, number, time) for number in ends}
 
 

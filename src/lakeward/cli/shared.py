@@ -99,6 +99,13 @@ def act(
     return len(done), done
 
 
+def with_zone(time: datetime, shown: str) -> datetime:
+    """The time, if it says its zone. `shown`: how it was given. Raises InvalidInput: it does not."""
+    if time.tzinfo is None:
+        raise InvalidInput(f"{shown} has no zone; write {time.isoformat()}Z or {time.isoformat()}+01:00")
+    return time
+
+
 def moment(text: str | None) -> datetime | None:
     """Raises InvalidInput: it is neither a time nor a span."""
     if text is None:

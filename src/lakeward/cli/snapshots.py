@@ -10,6 +10,7 @@ import typer
 from lakeward.cli.command import Context, group, limited
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.shared import with_zone
 from lakeward.cli.tables import LimitOption, TableArgument
 from lakeward.errors import InvalidInput, LakewardError, TableNotFound
 
@@ -208,9 +209,6 @@ def parse_time(text: str) -> datetime | timedelta:
     if text[-1:] in _UNITS:
         return parse_age(text)
     try:
-        time = datetime.fromisoformat(text)
+        return with_zone(datetime.fromisoformat(text), repr(text))
     except ValueError:
         raise InvalidInput(f"{text!r} is neither an age such as 7d nor a time such as 2026-01-02T03:04:05Z") from None
-    if time.tzinfo is None:
-        raise InvalidInput(f"{text!r} has no zone; write {text}Z or {text}+01:00")
-    return time
