@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeward.errors import StorageError
-from lakeward.iceberg import avro, entries, manifest_lists, manifests, partitions, schemas, values
+from lakeward.iceberg import avro, entries, manifest_lists, manifests, schemas, values
 from lakeward.model.files import FileStatistics, partition_key
 from lakeward.model.tables import Document
-from tests.unit.iceberg.tables import registered
+from tests.unit.iceberg.tables import registered, spec_of
 
 SCHEMA, _ = schemas.schema_from(
     {
@@ -31,7 +31,7 @@ SCHEMA, _ = schemas.schema_from(
         "b": "binary",
     }
 )
-SPEC, _ = partitions.partition_spec(["s", "d1", "d2", "ü 1", "f", "u", "u2", "b"], SCHEMA)
+SPEC, _ = spec_of(["s", "d1", "d2", "ü 1", "f", "u", "u2", "b"], SCHEMA)
 
 
 def document(version: int) -> Document:

@@ -324,4 +324,4 @@ def test_a_partition_of_every_kind_of_value_is_the_same_after_a_merge(tmp_path: 
     after = {path: entry["data_file"] for path, entry in live_entries(table).items()}
     assert after == before
     (row_,) = listed(table)
-    assert [p["contains_null"] for p in row_["partitions"]] == [True] * 6
+    assert row_["partitions"] is None, "of uuids nothing is said: Java would compare it wrongly"
