@@ -110,9 +110,10 @@ def test_what_is_written_is_read_again(files: list[Any], version: int) -> None:
             assert found["first_row_id"] == next_id
             next_id += file.row_count
         assert manifest_lists.may_hold(row, manifest.fields, found["partition"])
-    assert sum(r is None for f in files for r in f.partition.values()) == 0 or any(
-        s["contains_null"] for s in row["partitions"]
-    )
+    has_uuids = any(file.partition[field_id] is not None for file in files for field_id in (1005, 1006))
+    has_nulls = any(value is None for file in files for value in file.partition.values())
+    assert (row["partitions"] is None) == has_uuids
+    assert has_uuids or any(s["contains_null"] for s in row["partitions"]) == has_nulls
 
     # Written again under the header that was read, the entries are the same: those that inherited row ids, which are encoded
     # anew, and those whose bytes are taken over.
