@@ -258,14 +258,14 @@ def insert_files(
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
     judging.check_files(connection, registry, table, metadata, files)
-    files = _canonical(connection, table, metadata, files)
+    files = _canonical(connection, registry, table, metadata, files)
     update_table_files(connection, table, files, intent_id, now, registered_at)
     insert_footers(connection, registry, table, metadata, files, now)
     counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)
 
 
 def _canonical(
-    connection: sa.Connection, table: Table, current: TableMetadata, files: Sequence[DataFile]
+    connection: sa.Connection, registry: Registry, table: Table, current: TableMetadata, files: Sequence[DataFile]
 ) -> list[DataFile]:
     """The files with their partitions in the one spelling by which they are found.
 
@@ -274,7 +274,7 @@ def _canonical(
     """
     schemas, specs = {current.schema["schema-id"]: current.schema}, {current.spec_id: current.partition_by}
     if any(file.schema_id not in schemas or file.spec_id not in specs for file in files):
-        for version in tables.metadata_versions(connection, table.table_id):
+        for version in registry.metadata_versions(connection, table.table_id, current.metadata_version):
             schemas[version.schema["schema-id"]] = version.schema
             specs[version.spec_id] = version.partition_by
     result = []
