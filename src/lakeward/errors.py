@@ -284,6 +284,37 @@ class RegistryUnavailable(LakewardError):
     status = 503
 
 
+class CommitUnknown(RegistryUnavailable):
+    """Whether a transaction was committed is not known. Of every other error of one, nothing was committed."""
+
+    code = "commit_unknown"
+
+
+class RegistryBusy(RegistryUnavailable):
+    """Other writers had the registry for too long; the message says who has it. Nothing was written."""
+
+    code = "registry_busy"
+
+
+class RegistryLost(LakewardError):
+    """What this handle has open is not, or not surely, the registry any more: open it anew."""
+
+    code = "registry_lost"
+    status = 503
+
+
+class ForkedProcess(LakewardError):
+    """What a parent process has open is used in its forked child; the child opens its own."""
+
+    code = "forked_process"
+
+
+class NestedTransaction(InvalidInput):
+    """A thread that is in a transaction asked for another one, which would wait for it."""
+
+    code = "nested_transaction"
+
+
 class RegistryOutdated(LakewardError):
     """The registry's schema is older than this code; `lakeward db upgrade` brings it up."""
 

@@ -58,7 +58,7 @@ def connect(
 
 
 class Lake:
-    """A lakehouse, open. Use as a context manager, or call `close`. Threads may share it."""
+    """A lakehouse, open. Use as a context manager, or call `close`. Threads may share it; a forked child opens its own."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -80,7 +80,9 @@ class Lake:
         return self.settings.metadata_updates == "sync"
 
     def close(self) -> None:
-        """End the catalog's server, if this lake serves it, and let the registry go."""
+        """End the catalog's server, if this lake serves it, and let the registry go. In a forked child nothing happens."""
+        if self.registry.database.is_forked:
+            return
         with self._lock:
             if self._server is not None:
                 self._server.stop()
@@ -561,6 +563,7 @@ class Lake:
         """(URL, token) of the REST catalog: the settings' server, or one in this process for as long as the lake is open."""
         if self.settings.server_url:
             return self.settings.server_url, self.settings.token
+        self.registry.database.check_usable()  # a forked child's catalog would be the parent's
         with self._lock:
             if self._server is None:
                 started = server.embedded.EmbeddedServer(self.registry)

@@ -100,6 +100,7 @@ class RollingWriter:
         Where the table's policy sends rows that do not fit to the dead letters, they get there with the file's other rows.
         """
         data = [rows] if isinstance(rows, Mapping) and not are_columns(rows) else rows
+        self._registry.database.check_usable()  # in a forked child its thread is not there, and its lock may be held
         with self._lock:
             self._raise_failure()
             if self._closed.is_set():
@@ -123,6 +124,7 @@ class RollingWriter:
 
         Raises as `lake.append` does: the rows of that file are then lost to the table, and the message says how many.
         """
+        self._registry.database.check_usable()
         with self._lock:
             self._raise_failure()
             current, self._open = self._open, None
@@ -153,6 +155,7 @@ class RollingWriter:
         """Register what is left and end. Raises as `rotate` does."""
         if self._closed.is_set():
             return
+        self._registry.database.check_usable()
         error: BaseException | None = None
         try:
             self.rotate()
@@ -170,6 +173,8 @@ class RollingWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         if kind is None:
             self.close()
+            return
+        if self._registry.database.is_forked:
             return
         with self._lock:  # the block failed: what is not registered yet stays out of the table
             self._closed.set()

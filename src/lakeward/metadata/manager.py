@@ -142,8 +142,14 @@ class MetadataManager:
         return self._registry
 
     def transaction(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction to give to several operations as `connection`."""
-        return self.registry.database.transaction()
+        """A transaction to give to several operations as `connection`.
+
+        Nothing else that writes to the registry can be called in its block, an append least of all: it would be committed apart
+        from it. `lake.append(..., batch=(stream, id, from, to))` commits rows and where they came from together.
+
+        Raises NestedTransaction (what is called in the block, or this in another one's).
+        """
+        return self.registry.database.transaction(only=True)
 
     def run(self, call: Callable[[MetadataManager], T]) -> T:
         """What a function makes of this manager; awaited, the function runs in one thread."""

@@ -51,7 +51,9 @@ class Registry:
 
         Raises:
             InvalidSetting: the engine does not know a setting.
+            ForkedProcess: the handle is a parent process'.
         """
+        self.database.check_usable()
         return of_warehouse(_engine(location, self.settings, table_config), self.database, self.below)
 
     @property
@@ -61,6 +63,7 @@ class Registry:
 
     def metadata_version(self, connection: sa.Connection | None, table_id: int, version: int) -> TableMetadata | None:
         """A version of a table's metadata, remembered; its documents cannot be changed. None: outside of a transaction."""
+        self.database.check_usable()
         # What is remembered is read outside of the transaction: it may have written the version itself, and be rolled back.
         found = self.schemas.get(table_id, version)
         if found is None and self._remembers:
@@ -121,6 +124,8 @@ class Registry:
         self._closing.discard(action)
 
     def close(self) -> None:
+        if self.database.is_forked:  # all of it is the parent's
+            return
         while self._closing:
             self._closing.pop()()
         self._keeper.stop()

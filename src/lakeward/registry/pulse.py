@@ -4,6 +4,7 @@ run's own transactions."""
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 import weakref
@@ -90,3 +91,13 @@ def pulse_of(registry: Registry) -> Pulse:
             found = _pulses[registry] = Pulse()
             registry.before_close(found.stop)
         return found
+
+
+def _forget_in_child() -> None:
+    """Its threads are not there, and their locks may be held for ever."""
+    global _lock
+    _lock = threading.Lock()
+    _pulses.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
-from lakeward.errors import IntentLost, RegistryUnavailable
+from lakeward.errors import CommitUnknown, IntentLost, RegistryBusy, RegistryLost, RegistryUnavailable
 from lakeward.model.files import Intent
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
@@ -40,38 +40,73 @@ def settled(
         answer: what a commit that went through was answered; none if the intent was given up instead.
 
     Raises:
-        RegistryUnavailable: it is not known, and nothing of the write was taken back.
+        CommitUnknown: it is not known, and nothing of the write was taken back.
+        RegistryUnavailable: it did not answer in all that time; nothing was committed.
         IntentLost: the intent was given up.
         What `commit` raises.
     """
-    try:
-        return commit()
-    except RegistryUnavailable as error:
-        unknown = error
+    tried = _Tried(commit)
+    if tried.succeeded():
+        return tried.result
     deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not tried.is_hopeless:
         time.sleep(SETTLE_WAIT_SECONDS)
         try:
             with registry.database.transaction() as connection:
                 lock(connection)
                 is_open = intents.is_open(connection, intent)
                 found = None if is_open else answer(connection)
-            if is_open:
-                return commit()
         except RegistryUnavailable:
+            continue
+        except RegistryLost:
+            break
+        if is_open:
+            tried.is_unknown = False
+            if tried.succeeded():
+                return tried.result
             continue
         if found is not None:
             return found
         raise IntentLost(
             f"the write {intent.intent_id} of {what} is not known any more; nothing was registered: write again"
-        ) from unknown
+        ) from tried.error
+    if not tried.is_unknown:
+        raise tried.error
     registry.let_go(intent.intent_id)
-    raise RegistryUnavailable(
-        f"{unknown} Whether the write {intent.intent_id} of {what} was registered is not known: its files are kept. "
+    raise CommitUnknown(
+        f"{tried.error} Whether the write {intent.intent_id} of {what} was registered is not known: its files are kept. "
         "Send it again with its key once the registry answers, or look what is there"
-    ) from unknown
+    ) from tried.error
+
+
+class _Tried(Generic[T]):
+    """A commit that is tried until it is known what became of it."""
+
+    result: T
+    error: RegistryUnavailable
+
+    def __init__(self, commit: Callable[[], T]) -> None:
+        self._commit = commit
+        self.is_unknown = False
+
+    def succeeded(self) -> bool:
+        try:
+            self.result = self._commit()
+        except RegistryUnavailable as error:
+            self.error = error
+            self.is_unknown = isinstance(error, CommitUnknown)
+            return False
+        return True
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether others had the registry for as long as is waited for them."""
+        return isinstance(self.error, RegistryBusy)
 
 
 def is_settled(error: BaseException) -> bool:
-    """Whether an error of a write or of its commit says for certain that nothing was registered."""
-    return not isinstance(error, RegistryUnavailable)
+    """Whether an error of a write or of its commit says for certain that nothing was registered.
+
+    An interrupt does not say it, but to give the write up finds it out: that takes the intent first.
+    """
+    return not isinstance(error, CommitUnknown)

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import DatabaseError, RegistryUnavailable
+from lakeward.errors import CommitUnknown, DatabaseError, RegistryUnavailable
 from lakeward.store import dialect
 from lakeward.store.database import Database
 
@@ -106,10 +106,13 @@ class WriteFront:
             weight: its share of a group, in files.
 
         Raises:
-            RegistryUnavailable: no answer; where it came from the commit, the work may be committed all the same.
+            CommitUnknown: the work may be committed.
+            RegistryUnavailable: no answer. RegistryBusy: others had the registry for too long.
             DatabaseError: the database refused a statement.
+            NestedTransaction, RegistryLost, ForkedProcess: as `Database.transaction`.
             What `work` raises.
         """
+        self._database.check_free()  # before there is a line to wait in, for a turn that this thread may have itself
         if table_id is None and not self._database.is_sqlite:
             return self.commit_alone(work)
         line = 0 if table_id is None or self._database.is_sqlite else table_id
@@ -127,6 +130,7 @@ class WriteFront:
 
     def commit_alone(self, work: Work[T], *, table_id: int | None = None) -> T:
         """As `commit`, in a transaction of its own and in the caller's thread."""
+        self._database.check_free()
         call, came = object(), time.perf_counter()
         with self._lock:
             self._alone[call] = came
@@ -232,13 +236,15 @@ class WriteFront:
                 _run(connection, group)
                 has_run = True
         except BaseException as error:
-            if not group and isinstance(error, RegistryUnavailable):  # as it would be for everyone behind
-                group = self._take(line)
-                has_run = True
+            told: RegistryUnavailable | None = None
+            if isinstance(error, CommitUnknown) or (has_run and not isinstance(error, Exception)):
+                told = CommitUnknown(str(error) or f"the commit was interrupted by {type(error).__name__}")
+            elif not group and isinstance(error, RegistryUnavailable):  # as it would be for each of those behind
+                group, told = self._take(line), error
             if not group:
                 self._leave(line, member)
                 raise
-            self._fail(member, group, error, has_run)
+            self._fail(member, group, error, told)
             return
         committed = [each for each in group if each.state is not _State.ALONE]
         self._count(
@@ -246,24 +252,21 @@ class WriteFront:
             [began - each.came for each in committed],
             len(group),
         )
-        for each in group:
-            each.wake(_State.ALONE if each.state is _State.ALONE else _State.COMMITTED)
+        _wake(group, lambda each: _State.ALONE if each.state is _State.ALONE else _State.COMMITTED)
 
-    def _fail(self, leader: _Member[Any], group: list[_Member[Any]], error: BaseException, has_run: bool) -> None:
-        """Tell a group what became of it: before the commit, or where that was refused, nothing of it is committed."""
-        nothing_committed = not has_run or isinstance(error, DatabaseError)
+    def _fail(
+        self, leader: _Member[Any], group: list[_Member[Any]], error: BaseException, told: RegistryUnavailable | None
+    ) -> None:
+        """Tell a group of its transaction's error. Without `told` nothing is committed, and each member runs again alone."""
         if isinstance(error, (DatabaseError, RegistryUnavailable)):
             self._count_failure()
-        for each in group:
-            if each is leader:
-                continue
-            if nothing_committed:
-                each.wake(_State.ALONE)
-            else:
-                each.error = RegistryUnavailable(str(error) or f"the commit was interrupted by {type(error).__name__}")
+        others = [each for each in group if each is not leader]
+        if told is not None:
+            for each in others:
+                each.error = type(told)(str(told))
                 each.error.__cause__ = error
-                each.wake(_State.FAILED)
-        if len(group) > 1 and nothing_committed and isinstance(error, Exception):
+        _wake(others, lambda each: _State.ALONE if told is None else _State.FAILED)
+        if others and told is None and isinstance(error, Exception):
             leader.state = _State.ALONE
         else:
             raise error
@@ -295,6 +298,20 @@ class WriteFront:
             self._status = msgspec.structs.replace(
                 old, failures=old.failures + 1, failures_in_a_row=old.failures_in_a_row + 1
             )
+
+
+def _wake(group: list[_Member[Any]], state: Callable[[_Member[Any]], _State]) -> None:
+    """Wake all, whatever interrupts this thread meanwhile: nobody else would."""
+    waiting = list(group)
+    try:
+        while waiting:
+            waiting[-1].wake(state(waiting[-1]))
+            waiting.pop()
+    except BaseException:
+        for each in waiting:
+            if each.latch is None or each.latch.locked():
+                each.wake(state(each))
+        raise
 
 
 def _lock(connection: sa.Connection, table_id: int | None) -> None:

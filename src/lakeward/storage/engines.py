@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,3 +48,7 @@ def engine_name(location_or_name: str) -> str:
 def _engine(name: str, config: bytes) -> StorageEngine:
     settings = msgspec.json.decode(config)
     return storage.local.LocalEngine(settings) if name == "local" else storage.s3.S3Engine(settings)
+
+
+# What a forked child makes is its own: clients hold connections, over which two processes would get each other's answers.
+os.register_at_fork(after_in_child=_engine.cache_clear)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ import pyarrow.fs
 
 from lakeward.errors import (
     ExtraMissing,
+    ForkedProcess,
     InvalidSetting,
     ObjectNotFound,
     StorageError,
@@ -71,7 +73,21 @@ class S3Engine:
         self._path_style = bool(self._config.get("path_style", "endpoint" in self._config))
         self._connect_seconds = float(self._config.get("connect_timeout", CONNECT_SECONDS))
         self._read_seconds = float(self._config.get("read_timeout", READ_SECONDS))
-        self._client = self._make_client()
+        self._own_client = self._make_client()
+        self._pid = os.getpid()
+
+    @property
+    def _client(self) -> Any:
+        """Raises ForkedProcess: this engine is the parent's, and so are its connections."""
+        self._check_process()
+        return self._own_client
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedProcess(
+                f"a storage engine of S3 was made by process {self._pid}, and this is process {os.getpid()}, forked from it: "
+                "open the lake here, too (lakeward.connect), and read or write with that"
+            )
 
     def __repr__(self) -> str:
         return f"S3Engine(endpoint={self._config.get('endpoint')!r}, region={self._region!r})"
@@ -89,7 +105,7 @@ class S3Engine:
             self._client.put_object(Bucket=bucket, Key=key, Body=body, ChecksumSHA256=_base64(hashlib.sha256(body)))
 
     def open_output(self, location: str) -> S3Output:
-        return S3Output(self, self._client, location)
+        return S3Output(self, location)
 
     def open_input(self, location: str) -> pa.NativeFile:
         with _mapped("read", location):
@@ -97,6 +113,7 @@ class S3Engine:
 
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """pyarrow's S3 file system, with the credentials that boto3 has now (they may expire, so it is asked each time)."""
+        self._check_process()
         found = self._session.get_credentials()
         if found is None:
             return self._filesystem(None, None, None)
@@ -238,8 +255,8 @@ class S3Engine:
 class S3Output(OutputFile):
     """An object written part by part; it appears at `close`. What is smaller than one part is one plain request."""
 
-    def __init__(self, engine: S3Engine, client: Any, location: str) -> None:
-        self._engine, self._client, self._location = engine, client, location
+    def __init__(self, engine: S3Engine, location: str) -> None:
+        self._engine, self._location = engine, location
         self._bucket, self._key = bucket_and_key(location)
         self._buffer = bytearray()
         self._size = 0
@@ -273,7 +290,7 @@ class S3Output(OutputFile):
         else:
             self._send_part(len(self._buffer))
             with self._aborting():
-                self._client.complete_multipart_upload(
+                self._engine._client.complete_multipart_upload(
                     Bucket=self._bucket, Key=self._key, UploadId=self._upload, MultipartUpload={"Parts": self._parts}
                 )
         self._closed = True
@@ -287,7 +304,7 @@ class S3Output(OutputFile):
         self._buffer = bytearray()
         if self._upload is not None:
             with contextlib.suppress(StorageError), _mapped("abort the upload of", self._location):
-                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload)
+                self._engine._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload)
 
     def _send_part(self, size: int) -> None:
         part = bytes(self._buffer[:size])
@@ -295,9 +312,9 @@ class S3Output(OutputFile):
         number = len(self._parts) + 1
         with self._aborting():
             if self._upload is None:
-                answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=self._key)
+                answer = self._engine._client.create_multipart_upload(Bucket=self._bucket, Key=self._key)
                 self._upload = answer["UploadId"]
-            answer = self._client.upload_part(
+            answer = self._engine._client.upload_part(
                 Bucket=self._bucket,
                 Key=self._key,
                 UploadId=self._upload,

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
+import structlog
 
 from lakeward.config import without_password
-from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+from lakeward.errors import (
+    CommitUnknown,
+    DatabaseError,
+    ForkedProcess,
+    InvalidSetting,
+    LakewardError,
+    NestedTransaction,
+    RegistryLost,
+    RegistryUnavailable,
+)
+from lakeward.store import sqlite_file
+from lakeward.store.drivers import cut
 from lakeward.store.engines import postgresql_engine, set_foreign_keys, sqlite_engine
-from lakeward.store.gate import Gate, forget_gates, gate_for
+from lakeward.store.gate import Gate, gate_for
 from lakeward.store.lookups import Lookups
+from lakeward.store.sqlite_file import SQLiteFile
+
+logger = structlog.get_logger()
 
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
+FORK_WAIT_S = 1.0  # SQLite: how long a fork waits for what is in use
 METADATA_SCHEMA = "lakeward"
 
 _NO_GATE = nullcontext()
 _sync = getattr(os, "fdatasync", os.fsync)
+_IDLE, _IN_TRANSACTION, _IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 
 
 class Database:
-    """A registry's database. Threads may share it, and so may a child that is forked while no thread is in a transaction.
-
-    (SQLite keeps its locks in the memory of the process too: a child forked inside a transaction waits for it for ever.
-    Where that may happen, start processes by 'spawn' or 'forkserver'.)
+    """A registry's database, of the process that opened it. Threads may share it; a forked child opens its own.
 
     `transaction()` writes, `read()` reads one consistent view; both yield a connection that is closed at the end. `lookups`
     finds single rows in microseconds.
@@ -50,30 +67,45 @@ class Database:
         self.shown_url = without_password(url)  # for messages
         self.metadata_schema = metadata_schema
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.file: SQLiteFile | None = None
         self._gate: Gate | None = None
         self._durable = durable
         if self.is_sqlite:
-            if create and self.url.database and self.url.database != ":memory:":
-                _make_folder(Path(self.url.database).parent)
-            self.engine = sqlite_engine(self.url)
             if self.url.database and self.url.database != ":memory:":
-                self._gate = gate_for(self.url.database)
+                path = os.path.abspath(self.url.database)
+                if create:
+                    _make_folder(Path(path).parent)
+                self.file, self._gate = SQLiteFile(path), gate_for(path)
+            self.engine = sqlite_engine(self.url, self.file)
         else:
             self.engine = postgresql_engine(self.url, metadata_schema)
+            sa.event.listen(self.engine, "connect", lambda connection, _: self._sockets.add(connection))
+        self._turn: object = self if self._gate is None else self._gate  # what a thread has that is in a transaction
+        self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()  # connections of psycopg
         self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
+        self._refusal: LakewardError | None = None  # why nothing may be done with this object any more
+        self._may_repair = True  # until its first commit
         self.lookups = Lookups(self)
         _databases.add(self)
 
     def __repr__(self) -> str:
         return f"Database({self.shown_url!r})"
 
+    # Transactions -----------------------------------------------------------------------------------------------------
     @contextmanager
-    def transaction(self, *, foreign_keys: bool = True, durable: bool = True) -> Iterator[sa.Connection]:
-        """A writing transaction: committed when the block ends, rolled back when it raises.
+    def transaction(
+        self, *, foreign_keys: bool = True, durable: bool = True, only: bool = False
+    ) -> Iterator[sa.Connection]:
+        """A writing transaction, which ends in one of three ways: it is committed, and the block's end is reached; it is not,
+        and something else than CommitUnknown is raised; or CommitUnknown says that it is not known. An interrupt
+        (KeyboardInterrupt, SystemExit) that comes while it is committed says by a note that it is not known.
 
         `durable=False` is for what may be lost if the machine stops before another transaction has committed: SQLite then
         does not wait for the disk.
+
+        `only`: the thread may begin no other one meanwhile on PostgreSQL either, where a second would not wait for the first,
+        but be committed apart from it.
 
         `foreign_keys=False` is for migrations: SQLite then lets a table be made anew without deleting what refers to it.
 
@@ -81,75 +113,229 @@ class Database:
         more than a second were measured with eight processes.
 
         Raises:
-            RegistryUnavailable: the database does not answer.
+            CommitUnknown: whether it was committed is not known.
+            RegistryUnavailable: the database does not answer. RegistryBusy: other writers had it for too long.
             DatabaseError: it refused a statement.
+            NestedTransaction: this thread is in one already.
+            RegistryLost, ForkedProcess: this object is of no use any more.
         """
-        gate = self._gate
-        with _wrapped(self), gate if gate is not None else _NO_GATE, self._writing() as connection:
-            if self.is_sqlite and not foreign_keys:
-                set_foreign_keys(connection, False)  # it cannot be changed inside a transaction
+        with _wrapped(self), self._in_turn(only), self._writing(foreign_keys) as connection:
+            log = self._begin(connection, durable)
             try:
-                with connection.begin():
-                    yield connection
-            finally:
-                if self.is_sqlite and not foreign_keys:
-                    set_foreign_keys(connection, True)
-        if durable:
-            self._make_durable()
+                yield connection
+                self._check_whole(connection)
+                self._commit(connection)
+            except BaseException:
+                if log is not None:
+                    os.close(log)
+                raise
+        # The gate is free: the next writer works while the disk does, and the disk takes at once what several have written.
+        # (With synchronous=FULL SQLite does the same sync itself, behind the gate.) Others may see the commit before it is
+        # durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to the
+        # first commit that is not whole.
+        if log is not None:
+            self._make_durable(log)
         for tell in self._listeners:
-            tell()
+            try:
+                tell()
+            except Exception as error:  # it is committed, whatever a listener makes of it
+                logger.error("commit_listener_failed", exc_info=error)
 
-    def _make_durable(self) -> None:
-        """SQLite: sync the log, once the gate is free: the next writer works while the disk does, and the disk takes at once
-        what several have written. (With synchronous=FULL SQLite does the same sync itself, behind the gate.)
+    def check_free(self) -> None:
+        """Whether this thread can begin a transaction; for those who wait for a turn elsewhere before they do.
 
-        Others may see a commit before it is durable. Nobody is told of it before, and what depends on it is lost only with
-        it: the log is read up to the first commit that is not whole.
+        Raises NestedTransaction, RegistryLost, ForkedProcess.
         """
-        if self._gate is None or not self._durable:
-            return
-        try:
-            log = os.open(f"{self._gate.path}-wal", os.O_RDWR)
-        except FileNotFoundError:  # the last connection was closed meanwhile: all is in the file itself, and synced
-            return
-        try:
-            _sync(log)
-        except OSError as error:
-            raise RegistryUnavailable(
-                f"what was written to the registry {self.shown_url} could not be made durable: {error.strerror}; "
-                "check the disk"
-            ) from error
-        finally:
-            os.close(log)
+        self.check_usable()
+        if self._turn in _turns_of_thread():
+            raise NestedTransaction(
+                f"this thread is in a transaction of the registry {self.shown_url}, and another one would wait for it or be "
+                "committed apart from it: pass its connection on (`connection=`) where that is taken, and do the rest before the block or after it. Rows "
+                "and where they came from are committed together by append(..., batch=(stream, id, from, to))"
+            )
 
-    def on_commit(self, tell: Callable[[], object], *, remove: bool = False) -> None:
-        """From now on (or no longer) call `tell` after each commit of this object, in the thread that committed: quickly."""
-        self._listeners = self._listeners - {tell} if remove else self._listeners | {tell}
+    def check_usable(self) -> None:
+        """Raises RegistryLost, ForkedProcess."""
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a parent process' object in its forked child, which leaves alone what it stands for."""
+        return isinstance(self._refusal, ForkedProcess)
 
     @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def _in_turn(self, only: bool = False) -> Iterator[None]:
+        """On SQLite one transaction for the file; with `only` one for this thread."""
+        self.check_free()
+        gate, mine = self._gate, _turns_of_thread()
+        if gate is None and not only:
+            yield
+            return
+        with gate if gate is not None else _NO_GATE:
+            mine.add(self._turn)
+            try:
+                yield
+            finally:
+                mine.discard(self._turn)
+
+    @contextmanager
+    def _writing(self, foreign_keys: bool) -> Iterator[sa.Connection]:
         """A connection for a writing transaction. Behind a gate it is kept: the way through the pool costs 50 µs."""
         if self._gate is None:
-            with self.engine.connect() as connection:
+            with self._pooled() as connection:
                 yield connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
             return
         if self._writer is None:
             self._writer = self.engine.connect().execution_options(lakeward_begin="BEGIN IMMEDIATE")
         try:
+            if not foreign_keys:  # it cannot be changed inside a transaction
+                set_foreign_keys(self._writer, False)
             yield self._writer
         except BaseException:  # whatever state it is in, the next one begins anew
-            writer, self._writer = self._writer, None
-            writer.close()
+            self._drop_writer(is_changed=not foreign_keys)
+            raise
+        if not foreign_keys:
+            self._drop_writer(is_changed=True)
+
+    def _drop_writer(self, *, is_changed: bool) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None and is_changed and not self.is_forked:
+            writer.invalidate()  # no other transaction gets it as it is
+        self._let_go_of(writer)
+
+    @contextmanager
+    def _pooled(self) -> Iterator[sa.Connection]:
+        connection = self.engine.connect()
+        try:
+            yield connection
+        finally:
+            self._let_go_of(connection)
+
+    def _let_go_of(self, connection: sa.Connection | None) -> None:
+        if connection is None:
+            return
+        if self.is_forked:  # nothing is sent over what the parent uses, and nothing closed
+            _inherited.append(connection)
+            return
+        try:
+            connection.close()
+        except Exception:
+            # It is broken. What was raised before says more, and of a commit it says nothing.
+            connection.invalidate()
+            connection.close()
+
+    def _begin(self, connection: sa.Connection, durable: bool) -> int | None:
+        """Begin; a descriptor of SQLite's log if the transaction is to be synced by it."""
+        connection.begin()
+        if self.file is None or self._gate is None:
+            return None
+        self.file.check_written(connection.info)
+        if self._gate.has_lost_a_sync:
+            self._repair(self._gate, self.file)
+        self._may_repair = False
+        return self.file.open_log(connection.info) if durable and self._durable else None
+
+    def _repair(self, gate: Gate, file: SQLiteFile) -> None:
+        """After somebody's sync failed: this object, if it was opened since, makes durable what it found."""
+        if not self._may_repair:
+            raise self._refuse(_lost_sync(self.shown_url))
+        try:
+            file.write_log_again()
+            gate.synced_again()
+        except OSError as error:
+            raise RegistryUnavailable(
+                f"the disk did not take what the registry {self.shown_url} holds: {error.strerror}; check the disk, then "
+                "open the registry again"
+            ) from error
+
+    def _check_whole(self, connection: sa.Connection) -> None:
+        """Before COMMIT: a database that has ended the transaction, since an error was passed over, commits nothing or less."""
+        self.check_usable()
+        begun = connection.get_transaction()
+        if begun is None or not begun.is_active or connection.invalidated:
+            raise CommitUnknown(
+                f"a block of a transaction of the registry {self.shown_url} has ended it by itself; leave commit and rollback "
+                "to the block's end"
+            )
+        driver: Any = connection.connection.driver_connection
+        is_whole = driver.in_transaction if self.is_sqlite else driver.info.transaction_status in (_IDLE, _IN_TRANSACTION)
+        if not is_whole:
+            raise DatabaseError(
+                f"the registry {self.shown_url} has ended a transaction after an error that its block passed over; nothing "
+                "was committed"
+            )
+
+    def _commit(self, connection: sa.Connection) -> None:
+        """COMMIT. From here on all that goes wrong leaves it unknown whether it did, but for a database that lives and said no.
+
+        The transaction then stands, or is no more, and there is nothing to ask for: the intents settle it (settling.py).
+        """
+        begun = connection.get_transaction()
+        assert begun is not None
+        try:
+            begun.commit()
+            if self.file is not None:
+                self.file.check_written(connection.info)
+        except RegistryLost as lost:
+            raise CommitUnknown(f"{lost}. What was written last went to the former file") from lost
+        except sa.exc.DBAPIError as error:
+            if not error.connection_invalidated and _said_no(connection):
+                connection.connection.rollback()  # SQLAlchemy takes it for ended, and would leave it open
+                raise
+            raise CommitUnknown(
+                f"the answer to a commit is lost: the registry {self.shown_url} said {_reason(error)}"
+            ) from error
+        except Exception as error:
+            raise CommitUnknown(f"a commit of the registry {self.shown_url} failed: {error}") from error
+        except BaseException as interrupt:
+            interrupt.add_note("lakeward: whether the transaction was committed is not known")
             raise
 
+    def _make_durable(self, log: int) -> None:
+        """Sync SQLite's log, which holds the commit."""
+        try:
+            try:
+                _sync(log)
+            finally:
+                os.close(log)
+        except OSError as error:
+            assert self._gate is not None
+            self._gate.lost_a_sync()
+            self._refuse(_lost_sync(self.shown_url))
+            raise CommitUnknown(
+                f"what was written to the registry {self.shown_url} could not be made durable: {error.strerror}; check the "
+                "disk, then open the registry anew"
+            ) from error
+        except BaseException as interrupt:
+            interrupt.add_note("lakeward: the transaction was committed, but may be lost if the machine stops now")
+            raise
+        assert self._gate is not None
+        if self._gate.has_lost_a_sync:  # somebody else's, of what stands before this in the log
+            self._refuse(_lost_sync(self.shown_url))
+            raise CommitUnknown(str(self._refusal))
+
+    def _refuse(self, refusal: LakewardError) -> LakewardError:
+        self._refusal = refusal
+        return refusal
+
+    def on_commit(self, tell: Callable[[], object], *, remove: bool = False) -> None:
+        """From now on (or no longer) call `tell` after each commit of this object, in the thread that committed: quickly."""
+        self._listeners = self._listeners - {tell} if remove else self._listeners | {tell}
+
+    # Other ways to the database ---------------------------------------------------------------------------------------
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A reading transaction: every statement sees the same state."""
-        with _wrapped(self), self.engine.connect() as connection:
+        self.check_usable()
+        if self.file is not None:
+            self.file.check()
+        with _wrapped(self), self._pooled() as connection:
             if not self.is_sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            with connection.begin():
-                yield connection
+            connection.begin()
+            yield connection
+            self.check_usable()
 
     def translated(self) -> AbstractContextManager[None]:
         """For a connection that somebody else has opened: what its driver raises in the block is raised as `transaction`
@@ -164,8 +350,8 @@ class Database:
 
         Raises what `transaction` raises.
         """
-        gate = self._gate if in_turn else None
-        with _wrapped(self), gate if gate is not None else _NO_GATE, self.engine.connect() as connection:
+        self.check_usable()
+        with _wrapped(self), self._in_turn() if in_turn else _NO_GATE, self._pooled() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin=None)
             else:
@@ -178,7 +364,7 @@ class Database:
         if self._gate is None:
             yield self.is_sqlite
             return
-        if not self._gate.enter_if_free():
+        if self._turn in _turns_of_thread() or not self._gate.enter_if_free():
             yield False
             return
         try:
@@ -187,16 +373,47 @@ class Database:
             self._gate.__exit__()
 
     def close(self) -> None:
+        if self.is_forked:
+            return
         self.lookups.close()
         # One that a thread writes with until then is left to it, as one of the pool's would be.
-        if self._gate is not None and self._gate.threads.acquire(timeout=CLOSE_TIMEOUT_S):
-            try:
-                if self._writer is not None:
-                    self._writer.close()
-                    self._writer = None
-            finally:
-                self._gate.threads.release()
+        self._close_writer(CLOSE_TIMEOUT_S)
         self.engine.dispose()
+
+    def _close_writer(self, wait: float) -> None:
+        gate = self._gate
+        if gate is None or self._turn in _turns_of_thread() or not gate.threads.acquire(timeout=wait):
+            return
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        finally:
+            gate.threads.release()
+
+    # Forks ------------------------------------------------------------------------------------------------------------
+    def close_idle(self) -> None:
+        """SQLite: close what is not in use now; it is opened again when it is needed. A child must not find it open."""
+        self._close_writer(0)
+        self.lookups.close_idle()
+        pool = self.engine.pool
+        if isinstance(pool, sa.pool.QueuePool) and not pool.checkedout():
+            pool.dispose()
+
+    def forked(self, parent: int) -> None:
+        """In a forked child: what stands behind this object is the parent's, and is neither used nor closed."""
+        _inherited.extend([self.engine.pool, self._writer, *self._sockets])
+        for connection in list(self._sockets):
+            cut(connection)
+        self._writer = None
+        self.engine.dispose(close=False)
+        self.lookups.forget()
+        self._refuse(
+            ForkedProcess(
+                f"the registry {self.shown_url} was opened by process {parent}, and this is process {os.getpid()}, forked from "
+                "it: open it here, too (lakeward.connect)"
+            )
+        )
 
 
 def _sqlalchemy_url(url: str) -> sa.URL:
@@ -222,26 +439,68 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
+def _lost_sync(shown_url: str) -> RegistryLost:
+    return RegistryLost(
+        f"a sync of the registry {shown_url} has failed: what was committed last may not be on the disk, and nothing that "
+        "comes after it either; check the disk, then open the registry anew, which writes it again"
+    )
+
+
+_threads = threading.local()
+
+
+def _turns_of_thread() -> set[object]:
+    """Of which files and databases this thread is in a transaction."""
+    try:
+        turns: set[object] = _threads.turns
+    except AttributeError:
+        turns = _threads.turns = set()
+    return turns
+
+
 # Forking --------------------------------------------------------------------------------------------------------------
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _inherited: list[object] = []  # kept, so that a child never closes what its parent uses
+_parent = os.getpid()  # of a child that is forked
+
+
+def _before_fork() -> None:
+    global _parent
+    _parent = os.getpid()
+    files = {database.file.path for database in _databases if database.file is not None}
+    deadline = time.monotonic() + FORK_WAIT_S
+    while files:
+        for database in list(_databases):
+            if database.file is not None:
+                database.close_idle()
+        if not sqlite_file.open_of(files) or time.monotonic() > deadline:
+            return
+        time.sleep(0.001)
 
 
 def _after_fork_in_child() -> None:
-    forget_gates()
-    for database in _databases:
-        _inherited.extend([database.engine.pool, database._writer])
-        database._writer = None
-        database.engine.dispose(close=False)
-        database.lookups.forget()
-        if database._gate is not None:
-            database._gate = gate_for(str(database.url.database))
+    sqlite_file.refuse_from_now_on({database.file.path for database in _databases if database.file is not None})
+    for database in list(_databases):
+        database.forked(_parent)
+    _threads.turns = set()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
+def _said_no(connection: sa.Connection) -> bool:
+    """Whether a database whose COMMIT failed is alive and has undone the transaction, or lets it be undone.
+
+    PostgreSQL answers an error of COMMIT (of a constraint that is checked then) by ending the transaction. SQLite keeps it
+    open; where it does not, as after an error of the disk, the log may hold a commit that only the next one writes over.
+    """
+    driver: Any = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        return driver.in_transaction
+    return driver.info.transaction_status in (_IDLE, _IN_TRANSACTION, _IN_ERROR)
+
+
 @contextmanager
 def _wrapped(database: Database) -> Iterator[None]:
     """Driver errors become ours, once, here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
@@ -37,3 +38,12 @@ def prepare_session(connection: Any) -> None:
 
     connection.adapters.register_loader("json", TextLoader)
     connection.execute(_SESSION)
+
+
+def cut(connection: Any) -> None:
+    """In a forked child: put nothing in the place of the parent's connection of psycopg, so that no byte is ever sent on it."""
+    if connection.closed:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nothing, connection.fileno(), inheritable=False)
+    os.close(nothing)

@@ -10,13 +10,15 @@ import sqlalchemy as sa
 
 from lakeward.store import dialect
 from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
+from lakeward.store.sqlite_file import SQLiteFile
 
 IDLE_IN_TRANSACTION_S = 60
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-def sqlite_engine(url: sa.URL) -> sa.Engine:
-    if not url.database or url.database == ":memory:":
+def sqlite_engine(url: sa.URL, file: SQLiteFile | None) -> sa.Engine:
+    """Without a file the database is in memory."""
+    if file is None:
         engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
     else:
         engine = sa.create_engine(
@@ -24,8 +26,8 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
             poolclass=sa.pool.QueuePool,
             pool_size=10,
             max_overflow=50,
-            connect_args=SQLITE_ARGUMENTS,
         )
+        sa.event.listen(engine, "do_connect", lambda *_: file.connect())
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakeward.store import dialect
-from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
+from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, cut, prepare_session
 from lakeward.store.prepared import Prepared, Row
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class _Own:
         self.connection = connection
         self.versions = connection.cursor()  # asks for the version, again and again
         self.version = -1
+        self.is_busy = False
+        self.is_closed = False
         self.memory: dict[Any, Any] = {}
         self._pid = os.getpid()
 
@@ -93,16 +95,19 @@ class Lookups:
             return None
         database = self._database
         try:
+            own = self._own()
+            own.is_busy = True
             ready = prepared.ready(database.engine.dialect, parameters)
-            connection = self._own().connection
             if database.is_sqlite:
-                cursor = connection.execute(ready.text, ready.values(parameters))
+                cursor = own.connection.execute(ready.text, ready.values(parameters))
             else:
-                cursor = connection.execute(ready.text, ready.named(parameters), prepare=True)
-            return [None if row is None else ready.record(row) for row in fetch(cursor)]
+                cursor = own.connection.execute(ready.text, ready.named(parameters), prepare=True)
+            found = [None if row is None else ready.record(row) for row in fetch(cursor)]
         except self._driver.Error:
             self._drop()
             return None
+        own.is_busy = False
+        return found
 
     def memory(self) -> dict[Any, Any] | None:
         """What this thread remembers of the database, emptied if anything has been committed since it was last asked for.
@@ -113,11 +118,13 @@ class Lookups:
         if not self._is_file:
             return None
         try:  # as `version` does: this is the way of the quickest look-ups, and each call would be a tenth of it
-            own: _Own = getattr(self._threads, "own", None) or self._own()
+            own = self._own()
+            own.is_busy = True
             (version,) = own.versions.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error:
+        except self._driver.Error:
             self._drop()
             return None
+        own.is_busy = False
         if version != own.version:
             own.memory.clear()
             own.version = version
@@ -132,11 +139,16 @@ class Lookups:
         """
         if not self.is_apart:
             return None
+        if self._database.file is not None:
+            self._database.file.check()
         try:
+            own = self._own()
             if self._is_file:
-                (version,) = self._own().versions.execute("PRAGMA data_version").fetchone()
+                own.is_busy = True
+                (version,) = own.versions.execute("PRAGMA data_version").fetchone()
+                own.is_busy = False
                 return int(version)
-            result = self._own().connection.pgconn.exec_(_SNAPSHOT)
+            result = own.connection.pgconn.exec_(_SNAPSHOT)
         except self._driver.Error:
             self._drop()
             return None
@@ -153,14 +165,27 @@ class Lookups:
         for own in held:
             own.connection.close()
 
+    def close_idle(self) -> None:
+        """Close what no thread uses at this moment; each opens another when it needs one."""
+        with self._lock:
+            held = list(self._all)
+        for own in held:
+            if not own.is_busy:  # what begins to use it meanwhile fails, and takes the way of all other reads
+                own.is_closed = True
+                own.connection.close()
+
     def forget(self) -> None:
         """In a forked child: the parent's connections are neither used nor closed."""
+        for own in list(self._all):
+            if not self._database.is_sqlite:
+                cut(own.connection)
         self._inherited.append((self._threads, list(self._all)))
         self._threads, self._all, self._lock = threading.local(), weakref.WeakSet(), threading.Lock()
 
     def _own(self) -> _Own:
+        self._database.check_usable()
         own: _Own | None = getattr(self._threads, "own", None)
-        if own is None:
+        if own is None or own.is_closed:
             own = self._threads.own = _Own(self._open())
             with self._lock:
                 self._all.add(own)
@@ -168,8 +193,9 @@ class Lookups:
 
     def _open(self) -> Any:
         url = self._database.url
-        if self._database.is_sqlite:
-            connection = sqlite3.connect(str(url.database), isolation_level=None, **SQLITE_ARGUMENTS)
+        if self._database.file is not None:
+            connection = self._database.file.connect()
+            connection.isolation_level = None
             connection.execute("PRAGMA query_only = ON")
             return connection
         arguments = {**self._database.engine.dialect.create_connect_args(url)[1], **POSTGRESQL_ARGUMENTS}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from lakeward.errors import DatabaseError, InvalidSetting, RegistryUnavailable
+from lakeward.errors import DatabaseError, ForkedProcess, InvalidSetting, RegistryUnavailable
 from lakeward.store import database as database_module
 from lakeward.store import migrate, schema
 from lakeward.store.database import Database
@@ -124,9 +124,10 @@ def test_threads_may_share_a_database(database: Database) -> None:
     assert len(_leases(database)) == 120
 
 
-def test_a_forked_child_may_use_the_registry_and_so_may_its_parent_after_it(database: Database) -> None:
+def test_a_forked_child_opens_the_registry_anew_and_its_parent_goes_on(database: Database) -> None:
     with database.transaction() as connection, database.read():  # leaves two idle connections behind
         rows.insert(connection, "leases", name="parent-0")
+    assert database.lookups.version() is not None  # and another
     children = [FORK.Process(target=_take_with, args=(database, f"child{number}")) for number in range(3)]
     for child in children:
         child.start()
@@ -142,11 +143,14 @@ def test_a_forked_child_may_use_the_registry_and_so_may_its_parent_after_it(data
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
 
 
-def _take_with(database: Database, name: str) -> None:
-    for number in range(20):
-        with database.transaction() as connection:
-            rows.insert(connection, "leases", name=f"{name}-{number}")
-    database.close()
+def _take_with(inherited: Database, name: str) -> None:
+    for use in (inherited.transaction, inherited.read, inherited.outside_transactions):
+        with pytest.raises(ForkedProcess, match=r"forked from it: open it here, too \(lakeward\.connect\)"), use():
+            raise AssertionError("a parent's connection is used")
+    with pytest.raises(ForkedProcess):
+        inherited.lookups.version()
+    inherited.close()
+    _take(_url(inherited), name, 20)
 
 
 def test_wrong_sql_is_not_taken_for_a_registry_that_is_down(database: Database) -> None:

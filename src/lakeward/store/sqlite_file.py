@@ -1,0 +1,164 @@
+"""SQLite's file and its write-ahead log: which they are, whether they still are the registry's, and when they are durable.
+
+SQLite goes on with a file that was deleted or replaced meanwhile, and says nothing. It syncs no commit here: that is done
+behind no gate, by a descriptor that was opened before the commit's first byte, so that the system tells it of every failure
+since then, whoever it told of one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from lakeward.errors import ForkedProcess, RegistryLost, RegistryUnavailable
+from lakeward.store.drivers import SQLITE_ARGUMENTS
+
+_CHUNK = 1 << 20
+_LOG = "lakeward_log"  # the key of a connection's own log
+
+
+class Identity(NamedTuple):
+    """Which file it is, by whatever name."""
+
+    device: int
+    inode: int
+
+
+def identity(path: str) -> Identity | None:
+    """Of the file at a path; none where there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return Identity(found.st_dev, found.st_ino)
+
+
+class SQLiteFile:
+    """The file of one Database: every connection to it is opened here, and all are of one file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._log_path = f"{os.path.realpath(path)}-wal"  # SQLite, too, puts it beside the file that a link is to
+        self._lock = threading.Lock()
+        self._opened: Identity | None = None  # once there is a first connection
+
+    def connect(self) -> sqlite3.Connection:
+        """Raises RegistryLost, ForkedProcess, sqlite3.Error."""
+        _refuse_inherited(self.path)
+        while True:
+            before = identity(self.path)
+            if self._opened is not None and before != self._opened:
+                raise self._lost()
+            connection: sqlite3.Connection = sqlite3.connect(
+                self.path, **SQLITE_ARGUMENTS
+            )  # makes the file where there is none
+            after = identity(self.path)
+            if after is not None and before in (None, after):
+                break
+            connection.close()  # replaced just then: which one it has is not known
+        with self._lock:
+            if self._opened is None:
+                self._opened = after
+        if self._opened != after:
+            connection.close()
+            raise self._lost()
+        return connection
+
+    def check(self) -> None:
+        """Raises RegistryLost: the file at the path is another one now, or there is none."""
+        if self._opened is not None and identity(self.path) != self._opened:
+            raise self._lost()
+
+    # The write-ahead log ----------------------------------------------------------------------------------------------
+    def check_written(self, info: dict[Any, Any]) -> None:
+        """In a writing transaction, and once it is committed: whether file and log are those that its connection has open.
+        Nobody deletes the log while there is a connection. `info` is the connection's own, and keeps which log it has.
+
+        Raises RegistryLost: file or log were deleted or replaced.
+        """
+        self.check()
+        if info.setdefault(_LOG, found := identity(self._log_path)) != found or found is None:
+            raise self._lost("its write-ahead log ")
+
+    def open_log(self, info: dict[Any, Any]) -> int:
+        """A descriptor to sync what the connection writes from now on.
+
+        Raises RegistryUnavailable: there is none left, say. RegistryLost.
+        """
+        try:
+            file = os.open(self._log_path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise self._lost("its write-ahead log ") from None
+        except OSError as error:
+            raise RegistryUnavailable(
+                f"the write-ahead log of the registry {self.path} cannot be opened: {error.strerror}; nothing was written; "
+                "check the limit of open files (ulimit -n) and the file's rights, then try again"
+            ) from error
+        found = os.fstat(file)
+        if (found.st_dev, found.st_ino) != info[_LOG]:
+            os.close(file)
+            raise self._lost("its write-ahead log ")
+        return file
+
+    def write_log_again(self) -> None:
+        """After a failed sync, by the one that has SQLite's turn to write: the log as it can be read, written to the disk.
+
+        The system may have forgotten that pages are not there, so a second sync alone would prove nothing.
+
+        Raises OSError.
+        """
+        file = os.open(self._log_path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            place = 0
+            while data := os.pread(file, _CHUNK, place):
+                os.pwrite(file, data, place)
+                place += len(data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def _lost(self, what: str = "") -> RegistryLost:
+        return RegistryLost(
+            f"the registry {self.path} is not the file any more that was opened: {what or 'it '}was deleted or replaced "
+            "meanwhile; put the right file in its place (`lakeward db status` says which registry a file is), then open it anew"
+        )
+
+
+# Forks ----------------------------------------------------------------------------------------------------------------
+# Files that this process's parent had open with SQLite when it was forked: SQLite keeps its locks in the memory of the
+# process, and would take the parent's for ours.
+_inherited: frozenset[Identity] = frozenset()
+
+
+def open_of(paths: Iterable[str]) -> frozenset[Identity]:
+    """Which of these files the process has open, by whatever descriptor."""
+    wanted = frozenset(found for path in paths if (found := identity(path)) is not None)
+    open_: set[tuple[int, int]] = set()
+    try:
+        names = os.listdir("/dev/fd")
+    except OSError:  # it cannot be told: no descriptor is left, say
+        return wanted
+    for name in names:
+        with contextlib.suppress(OSError):  # that of the listing itself is closed
+            status = os.fstat(int(name))
+            open_.add((status.st_dev, status.st_ino))
+    return wanted & open_
+
+
+def refuse_from_now_on(paths: Iterable[str]) -> None:
+    """In a forked child: those of these files that are open cannot be used by it."""
+    global _inherited
+    _inherited |= open_of(paths)
+
+
+def _refuse_inherited(path: str) -> None:
+    if _inherited and identity(path) in _inherited:
+        raise ForkedProcess(
+            f"this process was forked by one that had a transaction or a cursor of the registry {path} open at that moment, "
+            "and cannot use the file safely; fork while nothing of the registry is in use, or start processes by 'spawn' or "
+            "'forkserver' (multiprocessing.get_context)"
+        )
