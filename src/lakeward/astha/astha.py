@@ -127,7 +127,7 @@ class Astha:
 
         False if a component, or the registry, did not answer in `stop_timeout`: what is not stored comes again.
         """
-        if self._thread is None or self._registry.database.is_forked:
+        if self._thread is None or self.registry.database.is_forked:
             return True
         deadline = time.monotonic() + self.config.stop_timeout
         for delivery in self._deliveries:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-import structlog
 
 from lakeward.config import without_password
 from lakeward.errors import (
@@ -26,14 +25,13 @@ from lakeward.errors import (
     RegistryLost,
     RegistryUnavailable,
 )
+from lakeward.logs import log
 from lakeward.store import sqlite_file
 from lakeward.store.drivers import cut
 from lakeward.store.engines import postgresql_engine, set_foreign_keys, sqlite_engine
 from lakeward.store.gate import Gate, gate_for
 from lakeward.store.lookups import Lookups
 from lakeward.store.sqlite_file import SQLiteFile
-
-logger = structlog.get_logger()
 
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 FORK_WAIT_S = 1.0  # SQLite: how long a fork waits for what is in use
@@ -120,26 +118,26 @@ class Database:
             RegistryLost, ForkedProcess: this object is of no use any more.
         """
         with _wrapped(self), self._in_turn(only), self._writing(foreign_keys) as connection:
-            log = self._begin(connection, durable)
+            written = self._begin(connection, durable)
             try:
                 yield connection
                 self._check_whole(connection)
                 self._commit(connection)
             except BaseException:
-                if log is not None:
-                    os.close(log)
+                if written is not None:
+                    os.close(written)
                 raise
         # The gate is free: the next writer works while the disk does, and the disk takes at once what several have written.
         # (With synchronous=FULL SQLite does the same sync itself, behind the gate.) Others may see the commit before it is
         # durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to the
         # first commit that is not whole.
-        if log is not None:
-            self._make_durable(log)
+        if written is not None:
+            self._make_durable(written)
         for tell in self._listeners:
             try:
                 tell()
             except Exception as error:  # it is committed, whatever a listener makes of it
-                logger.error("commit_listener_failed", exc_info=error)
+                log.error("commit_listener_failed", exc_info=error)
 
     def check_free(self) -> None:
         """Whether this thread can begin a transaction; for those who wait for a turn elsewhere before they do.
@@ -259,7 +257,9 @@ class Database:
                 "to the block's end"
             )
         driver: Any = connection.connection.driver_connection
-        is_whole = driver.in_transaction if self.is_sqlite else driver.info.transaction_status in (_IDLE, _IN_TRANSACTION)
+        is_whole = (
+            driver.in_transaction if self.is_sqlite else driver.info.transaction_status in (_IDLE, _IN_TRANSACTION)
+        )
         if not is_whole:
             raise DatabaseError(
                 f"the registry {self.shown_url} has ended a transaction after an error that its block passed over; nothing "
@@ -292,13 +292,13 @@ class Database:
             interrupt.add_note("lakeward: whether the transaction was committed is not known")
             raise
 
-    def _make_durable(self, log: int) -> None:
+    def _make_durable(self, written: int) -> None:
         """Sync SQLite's log, which holds the commit."""
         try:
             try:
-                _sync(log)
+                _sync(written)
             finally:
-                os.close(log)
+                os.close(written)
         except OSError as error:
             assert self._gate is not None
             self._gate.lost_a_sync()

@@ -12,11 +12,8 @@ import threading
 import time
 from pathlib import Path
 
-import structlog
-
 from lakeward.errors import RegistryBusy, RegistryUnavailable
-
-log = structlog.get_logger()
+from lakeward.logs import log
 
 SAY_SECONDS = 5.0  # a writer that has waited for so long says for whom
 WAIT_SECONDS = 60.0  # and gives up after this

@@ -7,7 +7,6 @@ itself. Where anything is unusual, the way of all other reads is taken, which al
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Sequence
