@@ -33,7 +33,7 @@ GROUPS = {
     "dead_letters": ("dlq",),
     "positions": ("positions", "schemas"),
     "migrate_metadata": ("migrate-metadata",),
-    "operations": ("audit", "set-aside", "recover", "clean", "footers"),
+    "operations": ("audit", "repair", "set-aside", "recover", "clean", "footers"),
     "registry": ("doctor", "db"),
 }
 
