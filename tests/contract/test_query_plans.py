@@ -294,6 +294,7 @@ CALLS: dict[str, list[Call]] = {
     "producers.answer": [lambda m, c: m.answer(c, 1, "p", 5)],
     "producers.delete_of_topic": [lambda m, c: m.delete_of_topic(c, 9)],
     "producers.insert": [lambda m, c: m.insert(c, 1, "p", 99999, [], NOW)],
+    "segments.count_of_range": [lambda m, c: m.count_of_range(c, 1, 1, 55, 200)],
     "segments.count": [lambda m, c: m.count(c, 1)],
     "segments.delete": [
         lambda m, c: m.delete(c, 1, partition_id=2, before=50),

@@ -10,7 +10,16 @@ from typing import Self
 from lakeward.aio.threads import Threads
 from lakeward.lake import Lake
 from lakeward.lake import MetadataStore as Store
-from lakeward.model.topics import ConsumerOffset, Partition, PartitionLag, SegmentInfo, Topic, TopicConfig
+from lakeward.lake.names import also_named
+from lakeward.model.topics import (
+    ConsumerGroup,
+    ConsumerOffset,
+    Partition,
+    PartitionLag,
+    SegmentInfo,
+    Topic,
+    TopicConfig,
+)
 from lakeward.registry import topics
 
 
@@ -44,15 +53,18 @@ class MetadataStore:
     async def create_topic(self, config: TopicConfig) -> Topic:
         return await self._threads.run(self._store.create_topic, config)
 
+    @also_named(name="topic")
     async def delete_topic(self, topic: str) -> None:
         await self._threads.run(self._store.delete_topic, topic)
 
+    @also_named(name="topic")
     async def get_topic(self, topic: str) -> Topic | None:
         return await self._threads.run(self._store.get_topic, topic)
 
     async def list_topics(self) -> list[Topic]:
         return await self._threads.run(self._store.list_topics)
 
+    @also_named(name="topic")
     async def update_topic_config(
         self,
         topic: str,
@@ -73,6 +85,7 @@ class MetadataStore:
     async def list_partitions(self, topic: str) -> list[Partition]:
         return await self._threads.run(self._store.list_partitions, topic)
 
+    @also_named(offset="high_watermark")
     async def update_high_watermark(self, topic: str, partition_id: int, high_watermark: int) -> Partition:
         return await self._threads.run(self._store.update_high_watermark, topic, partition_id, high_watermark)
 
@@ -87,11 +100,14 @@ class MetadataStore:
     def get_segments(
         self, topic: str, partition_id: int, start_offset: int = 0, end_offset: int | None = None
     ) -> AsyncIterator[SegmentInfo]:
-        return self._threads.iterate(lambda: self._store.get_segments(topic, partition_id, start_offset, end_offset))
+        return self._threads.iterate(
+            lambda: iter(self._store.get_segments(topic, partition_id, start_offset, end_offset))
+        )
 
     async def find_segment_for_offset(self, topic: str, partition_id: int, offset: int) -> SegmentInfo | None:
         return await self._threads.run(self._store.find_segment_for_offset, topic, partition_id, offset)
 
+    @also_named(before_offset="offset")
     async def delete_segments_before(self, topic: str, partition_id: int, offset: int) -> int:
         return await self._threads.run(self._store.delete_segments_before, topic, partition_id, offset)
 
@@ -99,6 +115,9 @@ class MetadataStore:
 
     async def ensure_consumer_group(self, group_id: str) -> None:
         await self._threads.run(self._store.ensure_consumer_group, group_id)
+
+    async def get_consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        return await self._threads.run(self._store.get_consumer_group, group_id)
 
     async def commit_offset(
         self,

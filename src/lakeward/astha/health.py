@@ -33,7 +33,7 @@ class HealthChecker:
 class Probe:
     """Asks one component's on_health, in a thread of its own: one that hangs hangs alone."""
 
-    def __init__(self, name: str, ask: Callable[[], bool], timeout: float) -> None:
+    def __init__(self, name: str, ask: Callable[[], bool | None], timeout: float) -> None:
         self._name = name
         self._ask = ask
         self._timeout = timeout
@@ -63,4 +63,5 @@ class Probe:
         except BaseException as error:
             answer.append(f"on_health raised {reason(error)}")
             return
-        answer.append(None if is_well else "on_health says that it does not work")
+        # One that returns nothing has nothing to say against it.
+        answer.append(None if is_well or is_well is None else "on_health says that it does not work")

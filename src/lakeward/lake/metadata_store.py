@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from lakeward.config import load_settings
 from lakeward.iceberg.schemas import schema_from
+from lakeward.lake.names import also_named
 from lakeward.model.tables import Document
-from lakeward.model.topics import ConsumerOffset, Partition, PartitionLag, SegmentInfo, Topic, TopicConfig
+from lakeward.model.topics import (
+    ConsumerGroup,
+    ConsumerOffset,
+    Partition,
+    PartitionLag,
+    SegmentInfo,
+    Topic,
+    TopicConfig,
+)
 from lakeward.registry import Registry, groups, open_registry, segments, topics
 
 if TYPE_CHECKING:
@@ -72,10 +81,12 @@ class MetadataStore:
         """Raises TopicAlreadyExists, InvalidName, InvalidInput, InvalidSchema."""
         return topics.create(self._registry, config, _value_schema(config.value_schema))
 
+    @also_named(name="topic")
     def delete_topic(self, topic: str) -> None:
         """Partitions, segments and committed offsets go with it; its files wait in quarantine. Raises TopicNotFound."""
         topics.delete(self._registry, topic)
 
+    @also_named(name="topic")
     def get_topic(self, topic: str) -> Topic | None:
         """A topic; none if there is none of that name."""
         return topics.get(self._registry, topic)
@@ -84,6 +95,7 @@ class MetadataStore:
         """By name."""
         return topics.list_topics(self._registry)
 
+    @also_named(name="topic")
     def update_topic_config(
         self,
         topic: str,
@@ -111,6 +123,7 @@ class MetadataStore:
         """By number. Raises TopicNotFound."""
         return topics.list_partitions(self._registry, topic)
 
+    @also_named(offset="high_watermark")
     def update_high_watermark(self, topic: str, partition_id: int, high_watermark: int) -> Partition:
         """Segments raise it as they are added. Raises TopicNotFound, PartitionNotFound, InvalidOffset: back, or past them."""
         return segments.raise_watermark(self._registry, topic, partition_id, high_watermark)
@@ -118,6 +131,8 @@ class MetadataStore:
     # Segments -------------------------------------------------------------------------------------------------------------
     def add_segment(self, segment: SegmentInfo) -> SegmentInfo:
         """Register a segment, and raise the high watermark to its end_offset + 1; as it is registered, with its id.
+
+        An `id` and a `created_at` that it is given with are kept as `given_id` and `given_created_at`.
 
         Raises:
             TopicNotFound, PartitionNotFound.
@@ -131,17 +146,19 @@ class MetadataStore:
 
     def get_segments(
         self, topic: str, partition_id: int, start_offset: int = 0, end_offset: int | None = None
-    ) -> Iterator[SegmentInfo]:
-        """Segments with offsets from `start_offset` to before `end_offset`, by offset; read a thousand at a time.
+    ) -> Sequence[SegmentInfo]:
+        """Segments with offsets from `start_offset` to before `end_offset`, by offset: read as they are asked for, by place
+        or one after the other, a thousand at a time.
 
-        Raises (when the first one is asked for): TopicNotFound, PartitionNotFound.
+        Raises (when one is asked for): TopicNotFound, PartitionNotFound.
         """
-        return segments.iterate(self._registry, topic, partition_id, start_offset, end_offset)
+        return segments.Segments(self._registry, topic, partition_id, start_offset, end_offset)
 
     def find_segment_for_offset(self, topic: str, partition_id: int, offset: int) -> SegmentInfo | None:
         """The segment that holds an offset; none if no segment does."""
         return segments.find(self._registry, topic, partition_id, offset)
 
+    @also_named(before_offset="offset")
     def delete_segments_before(self, topic: str, partition_id: int, offset: int) -> int:
         """Delete whole segments that end before an offset; how many were. Raises TopicNotFound, PartitionNotFound."""
         return segments.delete_before(self._registry, topic, partition_id, offset)
@@ -150,6 +167,10 @@ class MetadataStore:
     def ensure_consumer_group(self, group_id: str) -> None:
         """Raises InvalidName."""
         groups.ensure(self._registry, group_id)
+
+    def get_consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """A group, with the time of its last commit; none if there is none of that name."""
+        return groups.get(self._registry, group_id)
 
     def commit_offset(
         self,

@@ -207,8 +207,8 @@ class Subscriber(Protocol[T]):
     def on_event(self, event: Event[T]) -> None:
         """Act on one change. Raise, and it comes again after a while; returning says that it is done."""
 
-    def on_health(self) -> bool:
-        """Whether it works; raising counts as no. Called on an interval, and must return soon."""
+    def on_health(self) -> bool | None:
+        """Whether it works: returning nothing counts as yes, raising as no. Called on an interval, and must return soon."""
 
     def on_refresh(self) -> None:
         """Take the whole state from the registry: at each start, and when events were parked, dropped or trimmed."""

@@ -65,6 +65,9 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     A record's offset is base_offset plus its row in the file. Where the file is: `location`, or `s3_bucket` and `s3_key` as
     they were given. Times of records in milliseconds since 1970.
+
+    A segment that is registered with an `id` and a `created_at` of the caller's comes back with the registry's own, and the
+    caller's beside them.
     """
 
     topic: str
@@ -76,10 +79,12 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True):
     s3_bucket: str | None = None
     s3_key: str | None = None
     location: str = ""
-    id: int | None = None  # none before it is registered
-    created_at: datetime | None = None
+    id: int | str | None = None  # the registry's is a number; none before it is registered
+    created_at: datetime | None = None  # when it was registered
     first_timestamp: int | None = None
     last_timestamp: int | None = None
+    given_id: int | str | None = None
+    given_created_at: datetime | None = None
 
 
 class ConsumerGroup(msgspec.Struct, frozen=True):

@@ -6,12 +6,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
 import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import InvalidInput, InvalidOffset
+from lakeward.model.names import is_storable
 from lakeward.model.topics import MAX_OFFSET, Partition, SegmentInfo, Topic, TopicRef
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
@@ -88,7 +90,14 @@ def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
         row = _row(topic, info, now, None)
         segment_id = segments.insert_one(connection, row)
         partitions.raise_watermark(connection, topic.topic_id, number, end, now)
-    return msgspec.structs.replace(info, id=segment_id, location=row["location"], created_at=now)
+    return msgspec.structs.replace(
+        info,
+        id=segment_id,
+        location=row["location"],
+        created_at=now,
+        given_id=row["given_id"],
+        given_created_at=row["given_created_at"],
+    )
 
 
 def _fitting(connection: sa.Connection, topic: Topic, partition: Partition, infos: Iterable[SegmentInfo]) -> int:
@@ -122,6 +131,12 @@ def _check(info: SegmentInfo) -> None:
         raise InvalidOffset(_misfit(info, held))
     if info.size_bytes < 0 or not has_place:
         raise InvalidInput(_misfit(info, held))
+    for given in (info.id, info.given_id):
+        if not (given is None or (isinstance(given, str) and is_storable(given)) or isinstance(given, int)):
+            raise InvalidInput(f"id {str(given)[:80]!r} of a segment is neither a text without NUL nor a whole number")
+    for at in (info.created_at, info.given_created_at):
+        if at is not None and at.tzinfo is None:
+            raise InvalidInput(f"created_at {at} of a segment has no zone; give it one, such as tzinfo=UTC")
 
 
 def _is_place(info: SegmentInfo) -> bool:
@@ -161,6 +176,8 @@ def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) 
         "last_timestamp": info.last_timestamp,
         "intent_id": intent_id,
         "created_at": now,
+        "given_id": info.id if info.given_id is None else info.given_id,
+        "given_created_at": info.created_at if info.given_created_at is None else info.given_created_at,
     }
 
 
@@ -263,6 +280,52 @@ def iterate(
         start = found[-1].end_offset + 1
 
 
+class Segments(Sequence[SegmentInfo]):
+    """Segments of a range, by offset, read as they are asked for: each look sees what there is then, and iterating holds a
+    thousand at a time.
+
+    Looks raise TopicNotFound and PartitionNotFound.
+    """
+
+    def __init__(
+        self, registry: Registry, topic: TopicRef, partition_id: int, start: int = 0, end: int | None = None
+    ) -> None:
+        self._registry, self._topic, self._partition_id, self._start, self._end = (
+            registry,
+            topic,
+            partition_id,
+            start,
+            end,
+        )
+
+    def __iter__(self) -> Iterator[SegmentInfo]:
+        return iterate(self._registry, self._topic, self._partition_id, self._start, self._end)
+
+    def __len__(self) -> int:
+        with self._registry.database.read() as connection:
+            topic = topics.load_in(connection, self._registry, self._topic)
+            topics.check_partition(topic, self._partition_id)
+            return segments.count_of_range(connection, topic.topic_id, self._partition_id, self._start, self._end)
+
+    @overload
+    def __getitem__(self, index: int) -> SegmentInfo: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SegmentInfo]: ...
+
+    def __getitem__(self, index: int | slice) -> SegmentInfo | list[SegmentInfo]:
+        if isinstance(index, slice):
+            chosen = range(*index.indices(len(self)))
+            first, last = min(chosen, default=0), max(chosen, default=-1)
+            found = dict(enumerate(islice(self, first, last + 1), first))
+            return [found[place] for place in chosen if place in found]
+        place = index if index >= 0 else len(self) + index
+        one = next(islice(self, place, None), None) if place >= 0 else None
+        if one is None:
+            raise IndexError(f"there is no segment {index} in this range of partition {self._partition_id}")
+        return one
+
+
 def count(registry: Registry, topic: Topic) -> tuple[int, int]:
     """(segments, bytes) of a topic."""
     with registry.database.read() as connection:
@@ -322,7 +385,7 @@ def replace_in(
 ) -> None:
     """Put one segment in the place of several that follow each other, in the caller's transaction."""
     now = dialect.now(connection)
-    ids = [info.id for info in old if info.id is not None]
+    ids = [info.id for info in old if isinstance(info.id, int)]
     expires_at = registry.quarantine_ends(now)
     below = topic.location + "/"
     segments.retire(connection, topic.topic_id, below, ids=ids, reason="merged", now=now, expires_at=expires_at)

@@ -26,6 +26,8 @@ _COLUMNS = (
     _c.first_timestamp,
     _c.last_timestamp,
     _c.created_at,
+    _c.given_id,
+    _c.given_created_at,
 )
 
 
@@ -94,6 +96,17 @@ def page(
     limit: int | None = None,
 ) -> list[SegmentInfo]:
     """Segments that hold offsets from `start` to before `end`, by base offset."""
+    query = _select(topic_id).where(_of_range(topic_id, partition_id, start, end))
+    return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset).limit(limit)))
+
+
+def count_of_range(connection: sa.Connection, topic_id: int, partition_id: int, start: int, end: int | None) -> int:
+    """How many `page` gives in all."""
+    query = sa.select(sa.func.count()).select_from(segments).where(_of_range(topic_id, partition_id, start, end))
+    return int(connection.execute(query).scalar_one())
+
+
+def _of_range(topic_id: int, partition_id: int, start: int, end: int | None) -> sa.ColumnElement[bool]:
     is_partition = sa.and_(_c.topic_id == topic_id, _c.partition_id == partition_id)
     holding = (
         sa.select(_c.base_offset)
@@ -102,12 +115,8 @@ def page(
         .limit(1)
         .scalar_subquery()
     )
-    query = _select(topic_id).where(
-        is_partition, _c.base_offset >= sa.func.coalesce(holding, 0), _c.end_offset >= start
-    )
-    if end is not None:
-        query = query.where(_c.base_offset < end)
-    return records(SegmentInfo, connection.execute(query.order_by(_c.base_offset).limit(limit)))
+    chosen = [is_partition, _c.base_offset >= sa.func.coalesce(holding, 0), _c.end_offset >= start]
+    return sa.and_(*chosen) if end is None else sa.and_(*chosen, _c.base_offset < end)
 
 
 _LAST_END = Prepared(

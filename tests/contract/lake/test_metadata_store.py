@@ -7,6 +7,7 @@ import inspect
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lakeward.errors import (
     TopicNotFound,
 )
 from lakeward.registry import intents
+from lakeward.registry import segments as segments_registry
 from lakeward.store import schema
 from tests.support.lakes import open_lake
 from tests.support.registries import rows_of
@@ -323,6 +325,87 @@ def test_more_segments_than_a_page_come_each_once(store: MetadataStore) -> None:
     assert bases(store, start_offset=1_700, end_offset=2_400) == list(range(1_700, 2_400))
 
 
+def test_segments_are_found_by_place_and_counted(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_registry, "PAGE", 2)
+    store.add_segments([segment(i * 10, i * 10 + 9) for i in range(7)])
+    found = store.get_segments("orders", 0, 15, 62)
+    every = list(found)
+    assert [each.base_offset for each in every] == [10, 20, 30, 40, 50, 60]
+    assert len(found) == 6 and found[0] == every[0] and found[5] == found[-1] == every[5] and found[-6] == every[0]
+    assert found[1:3] == every[1:3] and found[::-2] == every[::-2] and found[9:] == [] and found[-2:] == every[-2:]
+    assert every[2] in found and found.index(every[3]) == 3
+    for beyond in (6, -7):
+        with pytest.raises(IndexError):
+            found[beyond]
+    assert len(store.get_segments("orders", 1)) == 0
+    store.add_segment(segment(70, 79))
+    assert len(store.get_segments("orders", 0)) == 8, "what is there when it is asked"
+    for name, partition, error in (("none", 0, TopicNotFound), ("orders", 9, PartitionNotFound)):
+        with pytest.raises(error):
+            store.get_segments(name, partition)[0]
+        with pytest.raises(error):
+            len(store.get_segments(name, partition))
+
+
+@pytest.mark.parametrize("given", ["orders-0-0", 7])
+def test_the_id_and_the_time_that_a_segment_is_given_with_come_back_beside_the_registrys(
+    store: MetadataStore, given: str | int
+) -> None:
+    at = datetime(2020, 1, 2, 3, 4, 5, 6, UTC)
+    made = store.add_segment(segment(0, 9, id=given, created_at=at))
+    assert (made.given_id, made.given_created_at) == (given, at)
+    assert isinstance(made.id, int) and made.created_at is not None and made.created_at.year > 2020
+    store.add_segments([segment(10, 19, id=given, created_at=at), segment(20, 29)])
+    first, second, third = store.get_segments("orders", 0)
+    assert first == made and store.find_segment_for_offset("orders", 0, 5) == made
+    assert (second.given_id, second.given_created_at) == (given, at)
+    assert (third.given_id, third.given_created_at) == (None, None)
+    for wrong in ({"id": 1.5}, {"id": "a\0"}, {"created_at": datetime(2020, 1, 1)}):
+        with pytest.raises(InvalidInput):
+            store.add_segment(segment(30, 39, **wrong))
+
+
+def test_arguments_go_by_the_documented_names_too(store: MetadataStore) -> None:
+    for kind in (store, aio.MetadataStore(store)):
+        for method in ("get_topic", "delete_topic", "update_topic_config", "update_high_watermark"):
+            assert hasattr(getattr(kind, method), "__wrapped__"), method
+    assert store.get_topic(name="orders") == store.get_topic("orders") == store.get_topic(topic="orders")  # type: ignore[call-arg]
+    assert store.update_topic_config(name="orders", config={"a": "b"}).config["a"] == "b"  # type: ignore[call-arg]
+    assert store.update_high_watermark("orders", 0, offset=0).high_watermark == 0  # type: ignore[call-arg]
+    store.add_segment(segment(0, 4, partition=1))
+    assert store.delete_segments_before("orders", 1, before_offset=5) == 1  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="one argument"):
+        store.get_topic(topic="orders", name="orders")  # type: ignore[call-arg]
+    found = asyncio.run(aio.MetadataStore(store).get_topic(name="orders"))  # type: ignore[call-arg]
+    assert found is not None and found.name == "orders"
+    store.delete_topic(name="orders")  # type: ignore[call-arg]
+    assert store.get_topic("orders") is None
+
+
+def test_topics_partitions_and_groups_say_when_they_were_made_and_changed_last(store: MetadataStore) -> None:
+    topic, before = store.get_topic("orders"), store.get_partition("orders", 0)
+    assert topic is not None and before is not None
+    assert topic.updated_at == topic.created_at == before.created_at == before.updated_at
+    changed = store.update_topic_config("orders", {"a": "b"}, partition_count=4)
+    assert changed.updated_at > changed.created_at == topic.created_at
+    younger = store.get_partition("orders", 3)
+    assert younger is not None and younger.created_at == changed.updated_at
+    store.add_segment(segment(0, 9))
+    moved = store.get_partition("orders", 0)
+    assert moved is not None and moved.updated_at is not None and moved.created_at == before.created_at
+    assert moved.updated_at > changed.updated_at
+    store.delete_segments_before("orders", 0, 10)
+    again = store.get_partition("orders", 0)
+    assert again is not None and again.updated_at is not None and again.updated_at > moved.updated_at
+    assert store.get_consumer_group("g") is None
+    store.ensure_consumer_group("g")
+    group = store.get_consumer_group("g")
+    assert group is not None and group.updated_at == group.created_at
+    store.commit_offset("g", "orders", 0, 5)
+    committed = store.get_consumer_group("g")
+    assert committed is not None and committed.updated_at > committed.created_at == group.created_at
+
+
 def test_the_high_watermark_stands_at_the_end_of_the_last_segment_and_is_moved_to_no_other_place(
     store: MetadataStore,
 ) -> None:
@@ -526,7 +609,7 @@ def test_the_async_store_has_the_same_methods() -> None:
     assert sync.keys() == front.keys()
     for name, signature in sync.items():
         assert list(signature.parameters.values()) == list(front[name].parameters.values()), name
-        returns = str(signature.return_annotation).replace("Iterator", "AsyncIterator")
+        returns = str(signature.return_annotation).replace("Sequence", "AsyncIterator")
         assert str(front[name].return_annotation) == returns, name
         assert inspect.iscoroutinefunction(getattr(aio.MetadataStore, name)) or "Iterator" in returns, name
 

@@ -71,6 +71,9 @@ def create_all(connection: sa.Connection) -> None:
     """Every table as store/schema says it: on PostgreSQL the operations tables in their own schema."""
     operations = [table for table in schema.metadata.sorted_tables if table.name in schema.OPERATIONS]
     others = [table for table in schema.metadata.sorted_tables if table.name not in schema.OPERATIONS]
+    if connection.dialect.name == "postgresql":  # what partial_index leaves to migrations
+        for index in (each for table in schema.metadata.sorted_tables for each in table.indexes):
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
     schema.metadata.create_all(connection, tables=others, checkfirst=False)
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL search_path = {METADATA_SCHEMA}")

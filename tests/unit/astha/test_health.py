@@ -40,6 +40,7 @@ def test_a_probe_says_what_is_wrong() -> None:
         raise SystemExit(3)
 
     assert Probe("c", lambda: True, 5.0).check() is None
+    assert Probe("c", lambda: None, 5.0).check() is None, "nothing is said against it"
     assert "does not work" in (Probe("c", lambda: False, 5.0).check() or "")
     assert "ValueError: broken" in (Probe("c", raises, 5.0).check() or "")
     assert "SystemExit: 3" in (Probe("c", ends, 5.0).check() or "")

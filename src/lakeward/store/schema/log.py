@@ -72,6 +72,8 @@ segments = table(
     column("last_timestamp", Int64, null=True),
     column("intent_id", Text, null=True),
     column("created_at", UtcTime),
+    column("given_id", Json(), null=True),  # as whoever registered it by hand has it
+    column("given_created_at", UtcTime, null=True),
     _partition_ref(),
     sa.UniqueConstraint("topic_id", "partition_id", "base_offset"),
     *not_negative("base_offset", "size_bytes"),
