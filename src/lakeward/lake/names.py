@@ -1,4 +1,4 @@
-"""Arguments under the names that programs from elsewhere know them by (docs/decisions/0015)."""
+"""Arguments under the names that programs from elsewhere know them by (docs/decisions/0016)."""
 
 from __future__ import annotations
 
