@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import lakeward
 from lakeward import toolchain
+from tests.support.java import Judge
 from tests.support.spark import spark_defaults
 
 
@@ -34,8 +35,9 @@ def lake(tmp_path: Path) -> Iterator[lakeward.Lake]:
 
 
 @pytest.fixture
-def spark(spark_process: SparkSession, lake: lakeward.Lake) -> SparkSession:
-    """A session on the test's lake."""
+def spark(spark_process: SparkSession, lake: lakeward.Lake, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session on the test's lake. Whatever metadata the test has made must be what Iceberg's Java library reads."""
     session = lake.spark()
     assert session is not spark_process
-    return session
+    yield session
+    assert Judge(spark_process).refused_below(tmp_path / "warehouse") == {}
