@@ -87,7 +87,8 @@ def _plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: 
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if isinstance(target, pa.BaseExtensionType) and source == target.storage_type:  # uuid
-        return lambda array: pa.ExtensionArray.from_storage(target, array)
+        # Rows of a Parquet file have the type of the extension, though the schema of its footer has that of the storage.
+        return lambda array: array if array.type == target else pa.ExtensionArray.from_storage(target, array)
     if isinstance(source, pa.BaseExtensionType):
         inner = _plan(source.storage_type, target, key, path, extra, written)
         return lambda array: inner(array.storage)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -272,3 +273,24 @@ def test_a_write_that_others_may_outlive_is_swept_once_more(made_url: str, tmp_p
         assert lake.recover().objects == 1
         assert objects(lake, table) == set()
         assert_nothing_left_over(lake, NAME)
+
+
+def test_a_partition_is_named_as_its_files_show_it(lake: Lake) -> None:
+    schema = {"id": "long", "day": "date", "name": "string"}
+    make_table(lake, NAME, schema=schema, partition_by=["month(day)", "bucket(4, id)", "name"])
+    rows = [{"id": i, "day": date(2026, 1 + i % 2, 3), "name": f"a/{i % 2}"} for i in range(8)]
+    lake.append(NAME, rows)
+    shown = {file.partition_path: file.row_count for file in lake.files(NAME)}
+    one, other, *_ = sorted(shown)
+    assert one.startswith("day_month=2026-01/id_bucket=") and one.endswith("/name=a%2F0")
+    assert lake.retire_partitions(NAME, [one]) == 1
+    assert lake.table(NAME).row_count == 8 - shown[one]
+    StorageManager(lake).insert_partition("sales", "orders", other, [])
+    assert {file.partition_path for file in lake.files(NAME)} == shown.keys() - {one, other}
+    for wrong in (
+        "day_month=2026-01",
+        "day_month=2026-01/id_bucket=9/name=a",
+        "day_month=2026-01/id_bucket=1/name=null",
+    ):
+        with pytest.raises(InvalidInput, match=re.escape(repr(wrong))):
+            lake.retire_partitions(NAME, [wrong])

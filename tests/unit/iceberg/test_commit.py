@@ -467,3 +467,27 @@ def test_a_deletion_vector_goes_with_its_file_and_the_others_stay(tmp_path: Path
         "1",
     )
     assert (summary["deleted-data-files"], summary["total-records"]) == ("1", "10")
+
+
+def test_partitions_of_zeros_and_of_nan_are_counted_as_they_are(tmp_path: Path) -> None:
+    """0.0 and -0.0 are two, though they are equal; NaN is one, though it is not equal to itself."""
+    table = LocalTable(tmp_path, {"f": "double"}, ["f"])
+    cells = [0.0, -0.0, "NaN", "NaN", "NaN", None]
+    files = [registered(f"/x/{i}", partition_key=partition_key({1000: cell})) for i, cell in enumerate(cells)]
+    built = table.build(files)
+    assert built.snapshot is not None and built.snapshot["summary"]["changed-partition-count"] == "4"
+    gone = table.build([], [files[0].file_path, files[1].file_path, files[2].file_path, files[3].file_path])
+    assert gone.snapshot is not None and gone.snapshot["summary"]["changed-partition-count"] == "3"
+
+
+def test_bounds_of_uuids_are_in_no_manifest(tmp_path: Path) -> None:
+    table = LocalTable(tmp_path, {"u": "uuid", "i": "int"})
+    bounds = {1: UUID(int=5).bytes, 2: b"\1\0\0\0"}
+    built = table.build(
+        [registered("/x/1", statistics=FileStatistics(value_counts={1: 1, 2: 1}, lower=bounds, upper=bounds))]
+    )
+    assert built.snapshot is not None
+    (row,) = manifest_lists.read_manifest_list(table.read(built.snapshot["manifest-list"]))
+    (entry,) = manifests.read_manifest(table.read(row["manifest_path"]), row).entries
+    for name in ("lower_bounds", "upper_bounds"):
+        assert entry["data_file"][name] == [{"key": 2, "value": b"\1\0\0\0"}]

@@ -243,3 +243,26 @@ def test_damaged_files_are_named_as_such() -> None:
             manifests.read_manifest(broken, row)
     with pytest.raises(StorageError, match="no manifest"):
         manifests.read_manifest(data, row)
+
+
+def test_bounds_of_uuids_that_an_earlier_writer_left_are_gone_when_an_entry_is_written_again() -> None:
+    group = entries.Groups(document(2)).of(0, 0)
+    partition = {1000 + i: None for i in range(8)}
+    record = entries.data_file(registered("/a", partition_key=partition_key(partition)), group)
+    field_id = next(f["id"] for f in SCHEMA["fields"] if f["name"] == "u")
+    other = next(f["id"] for f in SCHEMA["fields"] if f["name"] == "s")
+    record |= {name: {field_id: b"\0" * 16, other: b"a"} for name in ("lower_bounds", "upper_bounds")}
+    written = manifests.Written(group.layout)
+    written.add(manifests.ADDED, record, manifests.encode_entry(group.layout, manifests.ADDED, record, 77))
+    data = manifests.manifest_bytes(written)
+    row = manifest_lists.manifest_file(written, "/m", len(data), 77, 5)
+    for _ in range(2):
+        manifest = manifests.read_manifest(data, row)
+        (entry,) = manifest.entries
+        assert (
+            entry["data_file"]["lower_bounds"] == entry["data_file"]["upper_bounds"] == [{"key": other, "value": b"a"}]
+        )
+        again = manifests.Written(group.layout)
+        encoded = manifests.encode_again(group.layout, manifest, entry, manifests.EXISTING, 77)
+        again.add(manifests.EXISTING, entry["data_file"], encoded, 5)
+        data = manifests.manifest_bytes(again)

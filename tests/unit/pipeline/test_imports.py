@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,33 @@ def test_nested_columns_are_matched_inside_and_copied_if_their_ids_are_the_table
     pq.write_table(pa.Table.from_pylist([{"s": {"b": [{"c": "y"}]}}]), tmp_path / "f.parquet")
     (rewritten,) = import_files(target_for(tmp_path / "lake", schema, intent="i2"), [tmp_path / "f.parquet"])
     assert rows([rewritten]) == [{"s": {"a": None, "b": [{"c": "y"}]}, "m": None}]
+
+
+def test_a_file_that_lacks_a_column_with_a_write_default_is_rewritten_with_it(tmp_path: Path) -> None:
+    """Readers would have null for it, or what was the default when the column came."""
+    schema = schema_of({"id": "long", "k": "long not null", "o": "long"}, 3)
+    schema["fields"][1] |= {"write-default": 7}
+    schema["fields"][2] |= {"write-default": 9, "initial-default": 1}
+    source = native(tmp_path, data=[{"id": 1}, {"id": 2}], schema={"id": "long"})
+    (file,) = import_files(target_for(tmp_path / "lake", schema), [source])
+    assert path_of(file).read_bytes() != source.read_bytes()
+    assert pq.read_table(path_of(file)).to_pylist() == [{"id": 1, "k": 7, "o": 9}, {"id": 2, "k": 7, "o": 9}]
+    plain = schema_of({"id": "long", "o": "long"}, 3)
+    (copied,) = import_files(target_for(tmp_path / "lake", plain, intent="i2"), [source])
+    assert path_of(copied).read_bytes() == source.read_bytes()
+
+
+def test_a_file_whose_uuids_are_counted_or_in_a_dictionary_is_rewritten_without(tmp_path: Path) -> None:
+    schema = {"id": "long", "u": "uuid"}
+    most, least = uuid.UUID(int=2**127 + 5), uuid.UUID(int=3)
+    data = [{"id": i, "u": each} for i, each in enumerate((most, least, None))]
+    (first,) = write_arrow(target_for(tmp_path / "a", schema), data)
+    chunks = pq.read_metadata(path_of(first)).row_group(0)
+    assert [chunks.column(i).is_stats_set for i in range(2)] == [True, False]
+    assert not chunks.column(1).has_dictionary_page
+    found = first.statistics
+    assert (found.lower[2], found.upper[2], found.null_counts[2]) == (least.bytes, most.bytes, 1)
+    pq.write_table(pq.read_table(path_of(first)), tmp_path / "f.parquet", compression="zstd")
+    (made,) = import_files(target_for(tmp_path / "b", schema, intent="i2"), [tmp_path / "f.parquet"])
+    assert not pq.read_metadata(path_of(made)).row_group(0).column(1).is_stats_set
+    assert [row["u"] for row in rows([made])] == [most, least, None]
