@@ -318,12 +318,16 @@ def canonical_partition(schema: Document, spec: Document, partition: PartitionVa
         FileRefused: wrong_partition: a field of the spec has no value, another one has, a value is none of its field's type,
             or no manifest holds it.
     """
-    fields = partition_fields(schema, spec)
+    return canonical_values(partition_fields(schema, spec), partition)
+
+
+def canonical_values(fields: Sequence[tuple[int, str, str, str, str]], partition: PartitionValues) -> PartitionValues:
+    """As `canonical_partition`, for many partitions of the same fields, as `partition_fields` gives them."""
     if partition.keys() != {field_id for field_id, *_ in fields}:
         wanted = ", ".join(f"{name} ({field_id})" for field_id, name, *_ in fields) or "none"
         raise FileRefused(
             "wrong_partition",
-            f"partition {partition!r} must have exactly the fields of spec {spec['spec-id']}: {wanted}",
+            f"partition {partition!r} must have exactly the fields of its spec: {wanted}",
         )
     result: PartitionValues = {}
     for field_id, name, transform, source, kept in fields:

@@ -16,7 +16,7 @@ from lakeward.errors import (
     IntentLost,
     TableNotFound,
 )
-from lakeward.iceberg.partitions import canonical_partition
+from lakeward.iceberg.partitions import canonical_values, partition_fields
 from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partition_key
 from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.properties import FOOTERS
@@ -277,11 +277,14 @@ def _canonical(
         for version in registry.metadata_versions(connection, table.table_id, current.metadata_version):
             schemas[version.schema["schema-id"]] = version.schema
             specs[version.spec_id] = version.partition_by
+    fields: dict[tuple[int, int], list[tuple[int, str, str, str, str]]] = {}
     result = []
     for file in files:
-        schema, spec = schemas.get(file.schema_id, current.schema), specs.get(file.spec_id)
+        spec, key = specs.get(file.spec_id), (file.schema_id, file.spec_id)
         if spec is not None and (spec["fields"] or file.partition):
-            file = msgspec.structs.replace(file, partition=canonical_partition(schema, spec, file.partition))
+            if key not in fields:
+                fields[key] = partition_fields(schemas.get(file.schema_id, current.schema), spec)
+            file = msgspec.structs.replace(file, partition=canonical_values(fields[key], file.partition))
         result.append(file)
     return result
 
