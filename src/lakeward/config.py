@@ -48,6 +48,15 @@ class Settings:
     s3_secret_key: str | None = field(default=None, repr=False)
     s3_path_style: bool | None = None
     metadata_schema: str = "lakeward"  # PostgreSQL: the schema that the operations tables stand in
+    pool_size: int = 10  # connections to the registry's database that a handle keeps open
+    pool_overflow: int = (
+        20  # more of them, that are open while they are used; on PostgreSQL look-ups have half of these
+    )
+    enable_cleanup: bool = True  # false: no process deletes old runs, errors and dead letters
+    retention_days: float = 30.0  # how long these are kept after they have ended, by every process
+    cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; none: all
+    astha: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a table of the file: see AsthaConfig
+    components: Mapping[str, Any] = field(default_factory=dict, hash=False)  # tables of the file, by component
     durable: bool = True  # false: SQLite may lose the last commits when the machine stops
 
     def __post_init__(self) -> None:
@@ -82,6 +91,9 @@ class Settings:
 # Settings that must be greater than 0 (1), or at least 0 (0).
 _LEAST = {
     "lease_seconds": 1,
+    "pool_size": 1,
+    "retention_days": 1,
+    "pool_overflow": 0,
     "keep_snapshots": 1,
     "keep_metadata_files": 1,
     "sweep_after_seconds": 0,
@@ -158,6 +170,12 @@ _WORDS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 def _converted(name: str, value: Any) -> Any:
     kind = _TYPES[name]
+    if kind.startswith("Mapping"):
+        if not isinstance(value, Mapping):
+            raise InvalidSetting(
+                f"{name}={value!r} is not a table; write [{name}] in {FILE_NAME}, and its settings below"
+            )
+        return value
     try:
         if kind.startswith("bool"):
             return value if isinstance(value, bool) else _WORDS[str(value).lower()]

@@ -327,6 +327,12 @@ class RegistryTooNew(LakewardError):
     code = "registry_too_new"
 
 
+class RegistryFull(RegistryUnavailable):
+    """The disk that the registry's database stands on is full. Nothing was committed."""
+
+    code = "registry_full"
+
+
 class DatabaseError(LakewardError):
     """The database refused a statement; the driver's message is in this one."""
 

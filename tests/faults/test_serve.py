@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import lakeward
 from lakeward.registry import Registry, leases
 from tests.support.registries import open_at
 from tests.support.waiting import until
@@ -49,3 +51,56 @@ def test_a_server_that_is_told_to_end_lets_go_of_its_components_lease(
         output, _ = server.communicate(timeout=100)
         assert server.returncode == code, output
         assert not is_active(registry), output
+
+
+@contextmanager
+def a_java_that_never_comes_up(folder: Path) -> Iterator[dict[str, str]]:
+    """An environment whose Java says what it is, and hangs when Spark starts with it."""
+    home = folder / "java"
+    (home / "bin").mkdir(parents=True)
+    started, java = folder / "started", home / "bin" / "java"
+    java.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *-XshowSettings*) echo "    java.specification.version = 17" >&2; exit 0;; esac\n'
+        f"touch {started}\nexec sleep 300\n"
+    )
+    java.chmod(0o755)
+    yield {**os.environ, "JAVA_HOME": str(home)}
+
+
+@pytest.mark.slow
+def test_a_server_is_told_to_end_while_spark_is_starting_and_ends_within_seconds(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/registry.db"
+    config = tmp_path / "lakeward.toml"
+    config.write_text("[components.compactor]\ninterval_seconds = 0.2\n")
+    with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse") as lake:
+        lake.create_table("shop.orders", {"id": "long"})
+        for number in range(12):
+            lake.append("shop.orders", [{"id": number}])
+    with a_java_that_never_comes_up(tmp_path) as environment:
+        command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", "--config", str(config)]
+        where = ["--registry", url, "--warehouse", str(tmp_path / "warehouse")]
+        server = subprocess.Popen(
+            [*command, *where], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+        try:
+            until((tmp_path / "started").exists, seconds=100)
+            server.send_signal(signal.SIGTERM)
+            output, _ = server.communicate(timeout=30)
+            assert server.returncode == 143, output
+        finally:
+            server.kill()
+            server.wait()
+
+
+def test_a_server_where_there_is_no_lakehouse_asks_for_create(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1 and "`lakeward serve --create`" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    server = subprocess.Popen([*command, "--create"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None and "Lakeward serves" in server.stdout.readline()
+    finally:
+        server.terminate()
+        server.wait(30)

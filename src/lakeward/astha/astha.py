@@ -136,7 +136,7 @@ class Astha:
         self._stopping.set()
         if self._watcher is not None:
             self._watcher.wake()
-        self._thread.join(self.config.stop_timeout)
+        self._thread.join(max(0.1, deadline - time.monotonic()))
         self.state = "stopped"
         return all(returned) and not self._thread.is_alive()
 

@@ -27,6 +27,7 @@ def serve(
         list[str] | None,
         typer.Option("--without", help="A component that is not to run here; may be given again.", show_default=False),
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the lakehouse where there is none.")] = False,
 ) -> None:
     """Serve the Iceberg REST catalog; look after the tables.
 
@@ -36,11 +37,16 @@ def serve(
     """
     from lakeward.components.fleet import COMPONENTS
     from lakeward.errors import InvalidInput
+    from lakeward.server.ending import end_within
     from lakeward.server.serve import serve as run
 
     left_out = set(without or ())
     if unknown := left_out - set(COMPONENTS):
         raise InvalidInput(f"--without {unknown.pop()!r} is none of {', '.join(COMPONENTS)}")
     settings = context.settings(token=token)
-    with context.lake(make=True) as lake:
-        run(lake, host, port, settings.token, [name for name in COMPONENTS if name not in left_out])
+    with context.lake(make=create) as lake:
+        try:
+            run(lake, host, port, settings.token, [name for name in COMPONENTS if name not in left_out])
+        except (KeyboardInterrupt, SystemExit) as ended:
+            end_within(code=ended.code if isinstance(ended, SystemExit) and isinstance(ended.code, int) else 130)
+            raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,21 +13,40 @@ from lakeward.registry import Registry, leases
 from lakeward.registry.error_types import log_and_go_on
 
 LEASE_SECONDS = 30.0
+STOP_SECONDS = 9.0  # for what is in hand when a program ends
+
+
+class Deadline:
+    """When all that is stopped together has to be over: so long after the first asks."""
+
+    def __init__(self, seconds: float = STOP_SECONDS) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def left(self) -> float:
+        """Seconds. The clock runs from the first call on."""
+        if self._end is None:
+            self._end = time.monotonic() + self._seconds
+        return max(0.0, self._end - time.monotonic())
 
 
 @contextmanager
 def repeated(
-    registry: Registry, name: str, seconds: float, action: Callable[[Registry], object], *, at_once: bool = True
+    registry: Registry,
+    name: str,
+    seconds: float,
+    action: Callable[[Registry], object],
+    *,
+    deadline: Deadline | None = None,
 ) -> Iterator[None]:
     """While the block runs, do `action` every so many seconds in a thread. What goes wrong is logged, and tried again.
 
-    Without `at_once` the first time comes after so many seconds: a program that starts has other things to do.
+    At its end what is in hand is waited for until the deadline, and then left behind: it is safe to kill.
     """
     done = threading.Event()
 
     def run() -> None:
-        if at_once:
-            _once(registry, name, action)
+        _once(registry, name, action)
         while not done.wait(seconds):
             _once(registry, name, action)
 
@@ -36,7 +56,7 @@ def repeated(
         yield
     finally:
         done.set()
-        thread.join()
+        thread.join((deadline or Deadline()).left())
 
 
 def _once(registry: Registry, name: str, action: Callable[[Registry], object]) -> None:

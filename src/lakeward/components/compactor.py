@@ -32,7 +32,7 @@ Record: TypeAlias = TableFile | TableStats
 
 HOUR = 3_600.0
 FINISH_SECONDS = 3.0  # that a stop leaves to jobs in hand before it tells Spark to end them
-STOP_SECONDS = 8.0  # that a stop takes at most
+STOP_SECONDS = 4.0  # that a stop takes at most
 NO_SPARK = "the compactor has no Spark: give CompactorConfig(spark=...), or a Lake"
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from lakeward.astha import Astha, AsthaConfig
-from lakeward.components.compactor import Compactor
-from lakeward.components.iceberg_updater import IcebergUpdater
-from lakeward.components.metadata_orchestrator import MetadataOrchestrator
-from lakeward.components.schema_manager import SchemaManager
-from lakeward.components.snapshotter import Snapshotter
-from lakeward.errors import InvalidInput
+from lakeward.components.background import Deadline
+from lakeward.components.compactor import Compactor, CompactorConfig
+from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterConfig
+from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
+from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
+from lakeward.components.snapshotter import Snapshotter, SnapshotterConfig
+from lakeward.errors import InvalidInput, InvalidSetting
 from lakeward.logs import log
 from lakeward.model.events import Registers, Subscriber
-from lakeward.registry import HasRegistry, Registry
+from lakeward.registry import HasRegistry, Registry, registry_of
+
+T = TypeVar("T")
 
 
 class Component(Subscriber[Any], Protocol):
@@ -33,7 +35,7 @@ class Component(Subscriber[Any], Protocol):
 
 
 # By name, with the settings that each has by itself. In the order in which they start.
-COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
+COMPONENTS: Mapping[str, Callable[..., Component]] = {
     "metadata_orchestrator": MetadataOrchestrator,
     "schema_manager": SchemaManager,
     "iceberg_updater": IcebergUpdater,
@@ -45,6 +47,55 @@ COMPONENTS: Mapping[str, Callable[[Registry | HasRegistry], Component]] = {
 # They have no threads, and serve the callers of their process whether or not it is the active one.
 WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
 STOP_SECONDS = 9.0  # for what all components have in hand when the program ends
+
+
+_CONFIGS: Mapping[str, Callable[..., Any]] = {
+    "metadata_orchestrator": MetadataOrchestratorConfig,
+    "schema_manager": SchemaManagerConfig,
+    "iceberg_updater": IcebergUpdaterConfig,
+    "snapshotter": SnapshotterConfig,
+    "compactor": CompactorConfig,
+}
+
+
+def configured(kind: Callable[..., T], table: str, values: Mapping[str, Any]) -> T:
+    """A config of the values in a table of the settings file.
+
+    Raises:
+        InvalidSetting: a name that it lacks, or a value that makes no sense.
+    """
+    known = [each for each in kind.__annotations__ if each not in _NOT_IN_FILES]
+    for name in values:
+        if name not in known:
+            raise InvalidSetting(f"[{table}] has no setting {name!r}; it knows {', '.join(known)}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise InvalidSetting(f"[{table}] has a value of another type: {error}") from error
+
+
+_NOT_IN_FILES = frozenset({"default", "retry", "spark", "subscriptions"})
+
+
+def from_settings(lake: Registry | HasRegistry) -> dict[str, Component]:
+    """The components that the lake's settings enable, each as its table [components.<name>] says.
+
+    Raises InvalidSetting: a table for no component, or one that cannot be used.
+    """
+    tables = registry_of(lake).settings.components
+    for name, values in tables.items():
+        if name not in COMPONENTS or not isinstance(values, Mapping):
+            raise InvalidSetting(f"[components.{name}] is no table of a component; there are {', '.join(COMPONENTS)}")
+    made: dict[str, Component] = {}
+    for name, kind in COMPONENTS.items():
+        values = dict(tables.get(name, {}))
+        enabled = values.pop("enabled", True)
+        if not isinstance(enabled, bool):
+            raise InvalidSetting(f"[components.{name}] has enabled={enabled!r}, which is neither true nor false")
+        if enabled:
+            config = configured(_CONFIGS[name], f"components.{name}", values)
+            made[name] = kind(lake, config)
+    return made
 
 
 class _Runner:
@@ -66,19 +117,19 @@ class _Runner:
             self._changed.notify()
 
     def end(self) -> None:
-        """Have it stop for good."""
+        """Stop it for good; `wait` waits for that."""
         with self._changed:
             self._shall_run, self._has_ended = False, True
             self._changed.notify()
 
-    def wait(self, deadline: float) -> None:
-        """Until it has stopped, or a time of the monotonic clock: one that hangs would keep the program for ever.
+    def wait(self, deadline: Deadline) -> None:
+        """Wait until it has stopped, or the deadline: one that hangs would keep the program for ever.
 
         What one leaves by half, such as a compaction, changes nothing; recovery clears it.
         """
-        self._thread.join(max(0.0, deadline - time.monotonic()))
+        self._thread.join(deadline.left())
         if self._thread.is_alive():
-            log.error("component_not_stopped", component=self._component.name, seconds=STOP_SECONDS)
+            log.error("component_not_stopped", component=self._component.name)
 
     def _work(self) -> None:
         runs = False
@@ -94,9 +145,8 @@ class _Runner:
                 log.exception("component_not_changed", component=self._component.name, runs=runs)
 
 
-def _end(runners: Iterable[_Runner]) -> None:
-    """Stop them all at once: together they have STOP_SECONDS."""
-    deadline = time.monotonic() + STOP_SECONDS
+def _end(runners: Iterable[_Runner], deadline: Deadline) -> None:
+    """Stop them all at once: together they have until the deadline."""
     for runner in runners:
         runner.end()
     for runner in runners:
@@ -116,6 +166,7 @@ def running(
     names: Iterable[str] = COMPONENTS,
     config: AsthaConfig | None = None,
     others: Mapping[str, Component] | None = None,
+    deadline: Deadline | None = None,
 ) -> Iterator[Fleet]:
     """While the block runs, so do the components that are named. Of all processes one has them active.
 
@@ -125,6 +176,7 @@ def running(
     Args:
         lake: a Lake lets the compactor use its Spark session; with a registry alone it makes Parquet of JSON lines only.
         others: components with settings of one's own, in place of those of the same name.
+        deadline: for what the components have in hand at the end of the block; some seconds for all of them by itself.
 
     Raises:
         InvalidInput: there is no component of a name.
@@ -145,6 +197,7 @@ def running(
 
     astha = Astha(lake, config, on_active=tell)
     with ExitStack() as stack:
+        stack.callback(_end, runners, deadline or Deadline(STOP_SECONDS))
         for component in made.values():
             component.register_with_astha(astha)
             if component.name in WITHOUT_THREADS:
@@ -152,7 +205,6 @@ def running(
                 stack.callback(component.stop)
             else:
                 runners.append(_Runner(component))
-        stack.callback(_end, runners)
         tell(False)
         stack.enter_context(astha)
         yield Fleet(astha, made)

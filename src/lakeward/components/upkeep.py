@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.components.background import repeated
+from lakeward.components.background import Deadline, repeated
 from lakeward.errors import InvalidInput
 from lakeward.logs import log
 from lakeward.registry import Registry
@@ -46,13 +46,13 @@ class VacuumResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def running(registry: Registry) -> Iterator[None]:
+def running(registry: Registry, deadline: Deadline | None = None) -> Iterator[None]:
     """While the block runs, keep the database in shape in the background."""
-    with repeated(registry, "upkeep", UPKEEP_SECONDS, look_after):
+    with repeated(registry, "upkeep", UPKEEP_SECONDS, look_after, deadline=deadline):
         if not registry.database.is_sqlite:
             yield
             return
-        with repeated(registry, "checkpoint", CHECKPOINT_SECONDS, checkpoint):
+        with repeated(registry, "checkpoint", CHECKPOINT_SECONDS, checkpoint, deadline=deadline):
             yield
 
 

@@ -62,8 +62,8 @@ class MetadataManager:
         self,
         connection_pool: opening.Source,
         metadata_schema: str = METADATA_SCHEMA,
-        enable_cleanup: bool = True,
-        retention_days: float = metadata_upkeep.RETENTION_DAYS,
+        enable_cleanup: bool | None = None,
+        retention_days: float | None = None,
         *,
         cleanup_schedule: str | None = None,
         heartbeat_limit_seconds: float = metadata_upkeep.HEARTBEAT_LIMIT_SECONDS,
@@ -75,7 +75,9 @@ class MetadataManager:
         Args:
             connection_pool: a Lake, postgresql://user@host/database, a SQLite file, or an SQLAlchemy engine (its URL is used).
             metadata_schema: where PostgreSQL has the tables; without a meaning on SQLite.
-            enable_cleanup: clean up in the background, what ended more than `retention_days` ago.
+            enable_cleanup: clean up in the background, what ended more than `retention_days` ago; by itself as the settings
+                say (true, 30 days). False, or a number of days, is kept in the registry: no process deletes what the strictest
+                of all keeps.
             cleanup_schedule: the hours of the day, UTC, in which that may be: '02:00-05:00'; none for all.
             heartbeat_limit_seconds: in the background, runs that send heartbeats are given up after this silence.
             redact_columns: columns of records whose values are not stored.
@@ -89,13 +91,14 @@ class MetadataManager:
         self._own = self._registry is None
         self._enable_cleanup = enable_cleanup
         self._retention_days = retention_days
-        self._schedule = housekeeping.schedule(cleanup_schedule)
+        self._schedule = None if cleanup_schedule is None else housekeeping.schedule(cleanup_schedule)
         self._heartbeat_limit = heartbeat_limit_seconds
         self._backoff = backoff
         self._redacted = frozenset(redact_columns)
         self._background: ExitStack | None = None
         # In the background they would be refused again and again, and nobody would see it.
-        arguments.span(retention_days, "retention_days", "days")
+        if retention_days is not None:
+            arguments.span(retention_days, "retention_days", "days")
         arguments.span(heartbeat_limit_seconds, "heartbeat_limit_seconds", "seconds")
 
     def initialize(self) -> None:
@@ -617,5 +620,5 @@ class MetadataManager:
 
     def cleanup_old_metadata(self, retention_days: float | None = None) -> dict[str, int]:
         """Delete what ended before the retention; how many rows of each table. Raises LeaseHeld: another is at it."""
-        days = self._retention_days if retention_days is None else retention_days
-        return housekeeping.cleanup(self.registry, days)
+        given = self._retention_days if retention_days is None else retention_days
+        return housekeeping.cleanup(self.registry, self.registry.settings.retention_days if given is None else given)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -45,6 +47,15 @@ def shared(source: Source, metadata_schema: str) -> Registry | None:
     return registry
 
 
+def _pool_of(source: Source) -> dict[str, Any]:
+    """How many connections a given engine's pool may have: the registry's has as many."""
+    pool = source.pool if isinstance(source, sa.Engine) else None
+    if not isinstance(pool, sa.pool.QueuePool) or pool.size() < 1:
+        return {}
+    overflow: int = pool._max_overflow
+    return {"pool_size": pool.size(), **({} if overflow < 0 else {"pool_overflow": overflow})}
+
+
 def opened(source: Source, metadata_schema: str) -> Registry:
     """A registry of one's own, made or brought up to date where needed. Of an engine, its URL is used.
 
@@ -55,5 +66,5 @@ def opened(source: Source, metadata_schema: str) -> Registry:
     url = source.url.render_as_string(hide_password=False) if is_engine else os.fspath(source)  # type: ignore[arg-type, union-attr]
     if url in _IN_MEMORY:
         raise InvalidSetting(f"{url!r} is a database in memory, which threads cannot share; give a file's path")
-    settings = load_settings(registry=url, metadata_schema=metadata_schema)
+    settings = replace(load_settings(registry=url, metadata_schema=metadata_schema), **_pool_of(source))
     return open_registry(settings, upgrade=True, touch_warehouse=False)

@@ -170,12 +170,14 @@ def open_registry(
         durable=settings.durable,
         create=create,
         metadata_schema=settings.metadata_schema,
+        pool_size=settings.pool_size,
+        pool_overflow=settings.pool_overflow,
     )
     try:
         if not create and not migrate.status(database).exists:
             raise RegistryOutdated(
                 f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
-                "lakeward.toml; `lakeward create`, `lakeward topics create` and `lakeward db upgrade` make one"
+                "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` make one"
             )
         migrate.open_checked(database, upgrade)
         return Registry(database, settings, _warehouse(database, settings, touch_warehouse))

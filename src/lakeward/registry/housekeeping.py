@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 
 import msgspec
 import sqlalchemy as sa
@@ -12,20 +12,72 @@ import sqlalchemy as sa
 from lakeward.errors import InvalidInput
 from lakeward.registry import arguments, leases
 from lakeward.registry.handle import Registry
-from lakeward.store import dead_letters, dialect, error_log, runs, schema_versions
+from lakeward.store import dead_letters, dialect, error_log, runs, schema_versions, upkeep
 
 LEASE = "metadata:cleanup"
 LEASE_SECONDS = 30.0
 WAIT_SECONDS = 10.0
 BATCH = 200  # rows that one transaction deletes: a writer waits for one of these at most
 KEPT_VERSIONS = 10  # of each table's schema
+CLEANUP = "metadata-cleanup"
+CLEANUP_SECONDS = 3_600.0  # between two in the background
+FOREVER = 1 << 62  # seconds that are kept where nothing is to be deleted
+
+
+def keep_at_least(registry: Registry, days: float | None) -> None:
+    """From now on no process deletes operations metadata that ended less than `days` ago; none: nothing at all.
+
+    The strictest that anybody has asked for holds, until `set_retention`.
+
+    Raises InvalidInput: days that are not above 0.
+    """
+    seconds = _seconds(days)
+    with registry.database.read() as connection:
+        row = upkeep.load(connection, CLEANUP)
+    if row is None or (row.keep_seconds or 0) < seconds:
+        with registry.database.transaction() as connection:
+            dialect.lock_name(connection, LEASE)
+            upkeep.set_keep(connection, CLEANUP, max(seconds, _kept(connection)))
+
+
+def set_retention(registry: Registry, days: float | None) -> None:
+    """Say how long operations metadata is kept, less than before too; none: for ever.
+
+    Raises InvalidInput: days that are not above 0.
+    """
+    with registry.database.transaction() as connection:
+        dialect.lock_name(connection, LEASE)
+        upkeep.set_keep(connection, CLEANUP, _seconds(days))
+
+
+def retention(registry: Registry) -> float | None:
+    """The days for which operations metadata is kept whoever deletes it: none for ever, 0 where nobody has asked."""
+    with registry.database.read() as connection:
+        seconds = _kept(connection)
+    return None if seconds >= FOREVER else seconds / 86_400
+
+
+def is_due(registry: Registry) -> bool:
+    """Whether the last clean-up in the background was long enough ago, by the registry's clock, whoever did it."""
+    with registry.database.read() as connection:
+        row = upkeep.load(connection, CLEANUP)
+        return row is None or row.due_at is None or row.due_at <= dialect.now(connection)
+
+
+def _seconds(days: float | None) -> int:
+    return FOREVER if days is None else int(arguments.span(days, "retention_days", "days").total_seconds())
+
+
+def _kept(connection: sa.Connection) -> int:
+    row = upkeep.load(connection, CLEANUP)
+    return 0 if row is None else int(row.keep_seconds or 0)
 
 
 def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = WAIT_SECONDS) -> dict[str, int]:
     """Delete what ended more than `retention_days` ago; how many rows of each table.
 
     Runs that have ended, errors that are resolved or ignored, dead letters that are resolved or discarded, and versions of
-    schemas but the last 10 of each table. Positions, running runs, open errors and waiting dead letters stay however old,
+    schemas but the last 10 of each table. What somebody has asked to be kept longer (`keep_at_least`) stays as long as that. Positions, running runs, open errors and waiting dead letters stay however old,
     and so do runs that these name.
 
     Raises:
@@ -35,38 +87,53 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
     """
     age = arguments.span(retention_days, "retention_days", "days")
     with leases.held(registry, LEASE, seconds=LEASE_SECONDS, wait=wait) as lease:
-        with registry.database.read() as connection:
-            before = dialect.now(connection) - age
-        return {
+        done = {
             # In this order: dead letters name errors, and both name runs.
-            "dead_letter_queue": _emptied(registry, lease, before, dead_letters.delete_ended),
-            "error_log": _emptied(registry, lease, before, error_log.delete_ended),
-            "sync_runs": _emptied(registry, lease, before, runs.delete_ended),
-            "schema_registry": _old_versions(registry, lease, before),
+            "dead_letter_queue": _emptied(registry, lease, age, dead_letters.delete_ended),
+            "error_log": _emptied(registry, lease, age, error_log.delete_ended),
+            "sync_runs": _emptied(registry, lease, age, runs.delete_ended),
+            "schema_registry": _old_versions(registry, lease, age),
         }
+        with registry.database.transaction() as connection:
+            leases.check(connection, lease)
+            upkeep.set_due(connection, CLEANUP, dialect.now(connection) + timedelta(seconds=CLEANUP_SECONDS))
+        return done
+
+
+def _before(connection: sa.Connection, age: timedelta) -> datetime | None:
+    """What ended before may go, as of this transaction; none where nothing may. Waits for who changes the retention."""
+    dialect.lock_name(connection, LEASE)
+    seconds = _kept(connection)
+    if seconds >= FOREVER:
+        return None
+    return dialect.now(connection) - max(age, timedelta(seconds=seconds))
 
 
 def _emptied(
     registry: Registry,
     lease: leases.Lease,
-    before: datetime,
+    age: timedelta,
     delete: Callable[[sa.Connection, datetime, int], int],
 ) -> int:
     total = 0
     while True:
         with registry.database.transaction() as connection:
             leases.check(connection, lease)
-            gone = delete(connection, before, BATCH)
+            before = _before(connection, age)
+            gone = 0 if before is None else delete(connection, before, BATCH)
         total += gone
         if gone < BATCH:
             return total
 
 
-def _old_versions(registry: Registry, lease: leases.Lease, before: datetime) -> int:
+def _old_versions(registry: Registry, lease: leases.Lease, age: timedelta) -> int:
     total = after = 0
     while True:
         with registry.database.transaction() as connection:
             leases.check(connection, lease)
+            before = _before(connection, age)
+            if before is None:
+                return total
             gone, after = schema_versions.delete_old(connection, before, KEPT_VERSIONS, BATCH, after)
         total += gone
         if not after:

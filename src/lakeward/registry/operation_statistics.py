@@ -95,8 +95,10 @@ def _position(marker: SyncMarker, age: float) -> dict[str, Any]:
 
 
 def pool_use(registry: Registry) -> dict[str, int | None]:
-    """Connections of this process's pool: its size, those in use, those beyond the size; none where it keeps no count."""
+    """Connections of this process's pool: its size, those in use, those beyond the size; none where it keeps no count.
+    `lookups` are those that threads have of their own, beside them."""
     pool: Any = registry.database.engine.pool
+    lookups = registry.database.lookups.connections
     if not isinstance(pool, sa.pool.QueuePool):
-        return {"size": None, "in_use": None, "overflow": None}
-    return {"size": pool.size(), "in_use": pool.checkedout(), "overflow": max(0, pool.overflow())}
+        return {"size": None, "in_use": None, "overflow": None, "lookups": lookups}
+    return {"size": pool.size(), "in_use": pool.checkedout(), "overflow": max(0, pool.overflow()), "lookups": lookups}

@@ -12,7 +12,7 @@ from lakeward.errors import InvalidSetting
 # Longer than Java's and Python's clients keep a connection that they may use again: where a server closes first, a request
 # fails now and then.
 _KEEP_ALIVE_SECONDS = 75
-_STOP_SECONDS = 10  # for requests that are being answered
+_STOP_SECONDS = 2  # for requests that are being answered; a client sends the others again
 _BACKLOG = 512
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from lakeward.astha import AsthaConfig
 from lakeward.components import metadata_upkeep, retention, upkeep
-from lakeward.components.background import repeated
-from lakeward.components.fleet import COMPONENTS, running
+from lakeward.components.background import Deadline, repeated
+from lakeward.components.fleet import COMPONENTS, configured, from_settings, running
 from lakeward.components.recovery import recover
 from lakeward.errors import InvalidSetting
 from lakeward.registry import HasRegistry, Registry, registry_of, retirement
@@ -20,6 +21,11 @@ from lakeward.server.listening import listening_socket, make_server
 DEFAULT_PORT = 8181
 RETENTION_SECONDS = 60.0
 SUPERSEDED_SECONDS = 60.0  # between two looks for metadata that nobody needs any more
+STOP_SECONDS = 5.0  # for what runs in the background, once requests are over
+_REPEATED: tuple[tuple[str, float, Callable[[Registry], object]], ...] = (
+    ("retention", RETENTION_SECONDS, retention.enforce),
+    ("superseded", SUPERSEDED_SECONDS, retirement.end_metadata_quarantine),
+)
 
 
 def serve(
@@ -27,20 +33,29 @@ def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     token: str | None = None,
-    components: Iterable[str] = COMPONENTS,
+    components: Iterable[str] | None = None,
 ) -> None:
     """Settle what crashed writers left behind, then serve until interrupted, by SIGINT or SIGTERM.
 
     Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata and
-    superseded metadata files go, and the registry's database is looked after. A component that another process runs stands by. Only a Lake lets the
-    compactor use Spark, which it starts when it needs it.
+    superseded metadata files go, and the registry's database is looked after. A component that another process runs stands by.
+    Only a Lake lets the compactor use Spark, which it starts when it needs it.
+
+    The settings say which components run and how ([components.<name>], [astha]), and how long operations metadata is kept;
+    `components` leaves only some of them.
 
     Raises:
-        InvalidSetting: a host that other machines reach, or a port that is taken.
+        InvalidSetting: a host that other machines reach, a port that is taken, or a component's setting that cannot be used.
         InvalidInput: there is no component of a name.
     """
     registry = registry_of(lake)
     check_loopback(host)
+    made = from_settings(lake)
+    chosen = (
+        list(made) if components is None else [name for name in components if name in made or name not in COMPONENTS]
+    )
+    config = configured(AsthaConfig, "astha", {"stop_timeout": STOP_SECONDS / 2, **registry.settings.astha})
+    deadline = Deadline(STOP_SECONDS)
     recover(registry)
     with listening_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
@@ -48,13 +63,12 @@ def serve(
         with _ended_by_sigterm(), ExitStack() as stack:
             with _uninterrupted():
                 server = make_server(create_app(registry, token=token))
-                stack.enter_context(upkeep.running(registry))
-                stack.enter_context(metadata_upkeep.running(registry))
-                stack.enter_context(repeated(registry, "retention", RETENTION_SECONDS, retention.enforce))
-                stack.enter_context(
-                    repeated(registry, "superseded", SUPERSEDED_SECONDS, retirement.end_metadata_quarantine)
-                )
-                stack.enter_context(running(lake, components))
+                stack.enter_context(upkeep.running(registry, deadline))
+                stack.enter_context(metadata_upkeep.running(registry, deadline=deadline))
+                for name, seconds, action in _REPEATED:
+                    stack.enter_context(repeated(registry, name, seconds, action, deadline=deadline))
+                others = {name: made[name] for name in chosen if name in made}
+                stack.enter_context(running(lake, chosen, config, others, deadline))
             print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
             server.run([listening])
 

@@ -13,11 +13,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 
-from lakeward.errors import InvalidSetting, ObjectNotFound, StorageError, StorageFull, WarehouseNotWritable
+from lakeward.errors import (
+    InvalidSetting,
+    ObjectNotFound,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+    WarehouseNotWritable,
+)
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
 from lakeward.storage.locations import LOCAL_SCHEME, local_path
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the last one: the process's limit on the size of a file
+# A file system that lies on another machine, which does not answer.
+_UNREACHED = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.ETIMEDOUT,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EREMOTEIO,
+)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 20  # to write into a folder that somebody who cleans up removes in the same moment
@@ -277,6 +294,10 @@ def storage_error(action: str, location: str, error: OSError) -> StorageError:
         return ObjectNotFound(f"cannot {action} {location}: there is no such file; check the path")
     if error.errno in _FULL:
         return StorageFull(f"cannot {action} {location}: {reason}; free space or raise the quota, then try again")
+    if error.errno in _UNREACHED:
+        return StorageUnavailable(
+            f"cannot {action} {location}: {reason}; check that the file system is there, then try again"
+        )
     if error.errno in _NOT_WRITABLE:
         return WarehouseNotWritable(
             f"cannot {action} {location}: {reason}; check owner, permissions and mount of the folder"

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +24,7 @@ from lakeward.errors import (
     ObjectNotFound,
     StorageError,
     StorageFull,
+    StorageUnavailable,
     WarehouseNotWritable,
 )
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
@@ -41,6 +43,11 @@ DEFAULT_REGION = "us-east-1"
 _MISSING = ("NoSuchKey", "NotFound", "404", "NoSuchBucket")
 _DENIED = ("AccessDenied", "AllAccessDisabled", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "507")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling", "ThrottlingException")
+# What pyarrow says where there was no answer; it has no error of its own for that.
+_UNREACHED = re.compile(
+    r"curlCode|NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|Couldn't connect|timed? ?out", re.IGNORECASE
+)
 _CHECKSUMS = ("SHA256", "SHA1", "CRC64NVME", "CRC32C", "CRC32")  # of what the store may keep, the strongest first
 
 
@@ -341,7 +348,8 @@ def _base64(digest: Any) -> str:
 @contextlib.contextmanager
 def _mapped(action: str, location: str) -> Iterator[None]:
     """Raise boto3's and pyarrow's errors as Lakeward's."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as Unreached
 
     try:
         yield
@@ -353,6 +361,10 @@ def _mapped(action: str, location: str) -> Iterator[None]:
         reason = str(error)
         if "ACCESS_DENIED" in reason:
             raise _denied(action, location, "AccessDenied") from None
+        if isinstance(error, (HTTPClientError, Unreached, ConnectionError, TimeoutError)) or _UNREACHED.search(reason):
+            raise StorageUnavailable(
+                f"cannot {action} {location}: {reason}; check that the store runs and the endpoint is right, then try again"
+            ) from error
         raise StorageError(f"cannot {action} {location}: {reason}; check endpoint, region and credentials") from error
 
 
@@ -367,6 +379,10 @@ def _client_error(action: str, location: str, response: Mapping[str, Any]) -> St
         return _denied(action, location, code)
     if code in _FULL:
         return StorageFull(f"cannot {action} {location}: {code}; free space or raise the quota, then try again")
+    if code in _BUSY or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) in (429, 500, 502, 503, 504):
+        return StorageUnavailable(
+            f"cannot {action} {location}: {code} {message}; the store is in trouble, try again later"
+        )
     return StorageError(
         f"cannot {action} {location}: {code} {message}; check the store and the settings of engine 's3'"
     )

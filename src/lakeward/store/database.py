@@ -22,6 +22,7 @@ from lakeward.errors import (
     InvalidSetting,
     LakewardError,
     NestedTransaction,
+    RegistryFull,
     RegistryLost,
     RegistryUnavailable,
 )
@@ -36,6 +37,7 @@ from lakeward.store.sqlite_file import SQLiteFile
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 FORK_WAIT_S = 1.0  # SQLite: how long a fork waits for what is in use
 METADATA_SCHEMA = "lakeward"
+POOL_SIZE, POOL_OVERFLOW = 10, 20
 
 _NO_GATE = nullcontext()
 _sync = getattr(os, "fdatasync", os.fsync)
@@ -50,13 +52,22 @@ class Database:
     """
 
     def __init__(
-        self, url: str, *, durable: bool = True, create: bool = True, metadata_schema: str = METADATA_SCHEMA
+        self,
+        url: str,
+        *,
+        durable: bool = True,
+        create: bool = True,
+        metadata_schema: str = METADATA_SCHEMA,
+        pool_size: int = POOL_SIZE,
+        pool_overflow: int = POOL_OVERFLOW,
     ) -> None:
         """Open `url`: 'sqlite:///file', 'postgresql://...'. Nothing is created but the SQLite file's folder, and not that
         either without `create`.
 
         `durable=False` lets SQLite lose the last commits when the machine stops; for throw-away registries only.
         `metadata_schema`: where PostgreSQL has the operations tables; it is put on the search path.
+        `pool_size`: connections that are kept; `pool_overflow`: more, while they are used. On PostgreSQL there are never more
+        than both together: threads' own connections for look-ups are half of the latter, at most.
 
         Raises:
             InvalidSetting: the URL is of another database.
@@ -76,7 +87,7 @@ class Database:
                 self.file, self._gate = SQLiteFile(path), gate_for(path)
             self.engine = sqlite_engine(self.url, self.file)
         else:
-            self.engine = postgresql_engine(self.url, metadata_schema)
+            self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
             sa.event.listen(self.engine, "connect", lambda connection, _: self._sockets.add(connection))
         self._turn: object = self if self._gate is None else self._gate  # what a thread has that is in a transaction
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()  # connections of psycopg
@@ -84,7 +95,7 @@ class Database:
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
         self._refusal: LakewardError | None = None  # why nothing may be done with this object any more
         self._may_repair = True  # until its first commit
-        self.lookups = Lookups(self)
+        self.lookups = Lookups(self, None if self.is_sqlite else pool_overflow // 2)
         _databases.add(self)
 
     def __repr__(self) -> str:
@@ -517,6 +528,10 @@ def _wrapped(database: Database) -> Iterator[None]:
                 f"the registry {database.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
                 "and the database's name"
             ) from error
+        if _is_full(error):
+            raise RegistryFull(
+                f"the disk of the registry {database.shown_url} is full: {_reason(error)}; free space there, then try again"
+            ) from error
         if _does_not_answer(error):
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} does not answer: {_reason(error)}; "
@@ -533,6 +548,12 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     told = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
     is_connecting = isinstance(error, sa.exc.OperationalError) and not state
     return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
+
+
+def _is_full(error: sa.exc.DBAPIError) -> bool:
+    """PostgreSQL: class 53's disk_full."""
+    full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return full or getattr(error.orig, "sqlstate", None) == "53100"
 
 
 def _does_not_answer(error: sa.exc.DBAPIError) -> bool:

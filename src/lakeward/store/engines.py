@@ -16,7 +16,7 @@ IDLE_IN_TRANSACTION_S = 60
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-def sqlite_engine(url: sa.URL, file: SQLiteFile | None) -> sa.Engine:
+def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int) -> sa.Engine:
     """Without a file the database is in memory."""
     if file is None:
         engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
@@ -24,8 +24,8 @@ def sqlite_engine(url: sa.URL, file: SQLiteFile | None) -> sa.Engine:
         engine = sa.create_engine(
             url,
             poolclass=sa.pool.QueuePool,
-            pool_size=10,
-            max_overflow=50,
+            pool_size=size,
+            max_overflow=overflow,
         )
         sa.event.listen(engine, "do_connect", lambda *_: file.connect())
 
@@ -83,12 +83,12 @@ def set_foreign_keys(connection: sa.Connection, on: bool) -> None:
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
-def postgresql_engine(url: sa.URL, metadata_schema: str) -> sa.Engine:
+def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: int) -> sa.Engine:
     engine = sa.create_engine(
         url,
         pool_pre_ping=True,
-        pool_size=10,
-        max_overflow=20,
+        pool_size=size,
+        max_overflow=overflow,
         connect_args=POSTGRESQL_ARGUMENTS,
     )
 

@@ -25,6 +25,10 @@ _SNAPSHOT = b"SELECT pg_current_snapshot()"
 _BY_INDEX = "SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off"
 
 
+class _NoneLeft(Exception):
+    """This thread gets no connection of its own."""
+
+
 class _Own:
     """What one thread has: its connection, and what it remembers. It goes with the thread."""
 
@@ -45,7 +49,9 @@ class _Own:
 class Lookups:
     """One for each Database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, limit: int | None = None) -> None:
+        """`limit`: threads that have a connection of their own; the others take the way of all reads."""
+        self._limit, self._opening = limit, 0
         self._database = database
         self._driver: Any = database.engine.dialect.dbapi  # sqlite3, or psycopg where it is used
         self._threads = threading.local()
@@ -102,7 +108,7 @@ class Lookups:
             else:
                 cursor = own.connection.execute(ready.text, ready.named(parameters), prepare=True)
             found = [None if row is None else ready.record(row) for row in fetch(cursor)]
-        except self._driver.Error:
+        except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
         own.is_busy = False
@@ -120,7 +126,7 @@ class Lookups:
             own = self._own()
             own.is_busy = True
             (version,) = own.versions.execute("PRAGMA data_version").fetchone()
-        except self._driver.Error:
+        except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
         own.is_busy = False
@@ -148,7 +154,7 @@ class Lookups:
                 own.is_busy = False
                 return int(version)
             result = own.connection.pgconn.exec_(_SNAPSHOT)
-        except self._driver.Error:
+        except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
         if result.status != self._driver.pq.ExecStatus.TUPLES_OK:
@@ -182,13 +188,28 @@ class Lookups:
         self._threads, self._all, self._lock = threading.local(), weakref.WeakSet(), threading.Lock()
 
     def _own(self) -> _Own:
+        """Raises _NoneLeft: as many threads as may have a connection of their own."""
         self._database.check_usable()
         own: _Own | None = getattr(self._threads, "own", None)
-        if own is None or own.is_closed:
+        if own is not None and not own.is_closed:
+            return own
+        with self._lock:
+            if self._limit is not None and len(self._all) + self._opening >= self._limit:
+                raise _NoneLeft
+            self._opening += 1
+        try:
             own = self._threads.own = _Own(self._open())
             with self._lock:
                 self._all.add(own)
+        finally:
+            with self._lock:
+                self._opening -= 1
         return own
+
+    @property
+    def connections(self) -> int:
+        """How many threads have one of their own."""
+        return len(self._all)
 
     def _open(self) -> Any:
         url = self._database.url

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakeward.components import metadata_upkeep
 from lakeward.errors import InvalidInput, LeaseHeld
+from lakeward.metadata import MetadataManager
 from lakeward.model.operations import ErrorType, MarkerType, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.model.schema_versions import SchemaDefinition
 from lakeward.registry import (
@@ -22,7 +25,8 @@ from lakeward.registry import (
     schema_versions,
 )
 from lakeward.store import schema
-from tests.support.registries import rows_of
+from tests.support.registries import open_at, rows_of
+from tests.support.waiting import until
 
 LONG_AGO = datetime.fromisoformat("2020-01-01T00:00:00Z")
 TIMES = ("started_at", "completed_at", "occurred_at", "resolved_at", "created_at", "registered_at", "last_updated")
@@ -98,6 +102,53 @@ def test_one_process_at_a_time_cleans_up(registry: Registry) -> None:
         housekeeping.cleanup(registry, wait=0)
     with pytest.raises(InvalidInput, match="above 0"):
         housekeeping.cleanup(registry, 0)
+
+
+def test_the_strictest_retention_that_anybody_asked_for_holds_for_every_process(registry: Registry) -> None:
+    runs.complete(registry, runs.start(registry, "shop", SyncMode.BATCH).id)
+    age(registry)  # to 2020
+    housekeeping.keep_at_least(registry, 40_000)
+    housekeeping.keep_at_least(registry, 7)
+    assert housekeeping.retention(registry) == 40_000
+    assert housekeeping.cleanup(registry, 1)["sync_runs"] == 0
+    housekeeping.keep_at_least(registry, None)
+    assert housekeeping.retention(registry) is None
+    assert housekeeping.cleanup(registry, 1)["sync_runs"] == 0
+    housekeeping.set_retention(registry, 30)
+    assert housekeeping.cleanup(registry, 1)["sync_runs"] == 1
+
+
+@pytest.mark.parametrize("strict", [{"enable_cleanup": False}, {"retention_days": 36_500}])
+def test_what_a_manager_keeps_is_kept_by_a_server_with_its_defaults_too(
+    registry: Registry, strict: dict[str, Any]
+) -> None:
+    runs.complete(registry, runs.start(registry, "shop", SyncMode.BATCH).id)
+    with MetadataManager(registry, **strict):
+        pass
+    age(registry)
+    with metadata_upkeep.running(registry):
+        until(lambda: not housekeeping.is_due(registry))
+    assert len(rows_of(registry, "sync_runs")) == 1
+
+
+def test_a_program_that_lives_for_moments_cleans_up_when_it_is_due_and_the_next_one_does_not(
+    registry: Registry,
+) -> None:
+    def one_run() -> int:
+        runs.complete(registry, runs.start(registry, "shop", SyncMode.BATCH).id)
+        age(registry)
+        with MetadataManager(registry):
+            until(lambda: not housekeeping.is_due(registry))
+        return len(rows_of(registry, "sync_runs"))
+
+    assert housekeeping.is_due(registry)
+    assert one_run() == 0
+    assert one_run() == 1
+
+
+def test_without_cleanup_in_the_settings_nothing_goes(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path, enable_cleanup=False) as opened, metadata_upkeep.running(opened):
+        assert housekeeping.retention(opened) is None
 
 
 def test_statistics_add_up(registry: Registry) -> None:

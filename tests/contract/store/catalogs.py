@@ -69,6 +69,9 @@ def drop_all(connection: sa.Connection) -> None:
 
 def create_all(connection: sa.Connection) -> None:
     """Every table as store/schema says it: on PostgreSQL the operations tables in their own schema."""
+    # The schema names a partial index's rows once, as an option of SQLite's.
+    for index in (each for table in schema.metadata.tables.values() for each in table.indexes):
+        index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
     operations = [table for table in schema.metadata.sorted_tables if table.name in schema.OPERATIONS]
     others = [table for table in schema.metadata.sorted_tables if table.name not in schema.OPERATIONS]
     if connection.dialect.name == "postgresql":  # what partial_index leaves to migrations

@@ -202,6 +202,7 @@ VALID: dict[str, dict[str, Any]] = {
         "parked_at": TIME,
     },
     "leases": {"name": "flush:1", "owner": "host:1", "fence": 1, "expires_at": TIME},
+    "upkeep": {"work": "metadata-cleanup", "due_at": TIME, "keep_seconds": 31_536_000},
     "applied_batches": {
         "table_id": 1,
         "stream": "s",

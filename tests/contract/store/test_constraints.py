@@ -36,6 +36,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "subscriber_cursors": {"subscriber": "snapshotter"},
     "parked_events": {"parked_id": 2, "sequence": 6},
     "leases": {"name": "flush:2"},
+    "upkeep": {"work": "other"},
     "applied_batches": {"batch_id": "2"},
     "stream_positions": {"stream": "s2"},
 }
@@ -100,6 +101,7 @@ CHECKS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("segments", "size_bytes"): [{"size_bytes": -1}],
     ("consumer_offsets", "committed_offset"): [{"committed_offset": -1}],
     ("leases", "fence"): [{"fence": 0}],
+    ("upkeep", "keep_seconds"): [{"keep_seconds": -1}],
     ("sync_runs", "sync_mode"): [{"sync_mode": "slow"}],
     ("sync_runs", "status"): [],  # another status without its time is refused first
     ("sync_runs", "completed_at"): [{"completed_at": rows.TIME}, {"status": "failed"}],

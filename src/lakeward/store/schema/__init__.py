@@ -23,6 +23,7 @@ from lakeward.store.schema.lakehouse import (
     table_snapshots,
     table_stats,
     tables,
+    upkeep,
     warehouses,
 )
 from lakeward.store.schema.log import (
@@ -44,7 +45,7 @@ from lakeward.store.schema.operations import (
 )
 from lakeward.store.schema.parts import metadata
 
-SCHEMA_VERSION = 9  # of the newest migration
+SCHEMA_VERSION = 10  # of the newest migration
 MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 __all__ = [
@@ -83,5 +84,6 @@ __all__ = [
     "table_stats",
     "tables",
     "topics",
+    "upkeep",
     "warehouses",
 ]

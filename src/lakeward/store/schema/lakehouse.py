@@ -286,6 +286,15 @@ leases = table(
     sa.CheckConstraint("fence > 0", name="fence"),
 )
 
+# Work that is done now and then: when it is due, and for clean-up how long rows are kept, whoever deletes them.
+upkeep = table(
+    "upkeep",
+    sa.Column("work", Text, primary_key=True),
+    column("due_at", UtcTime, null=True),
+    column("keep_seconds", Int64, null=True),
+    *not_negative("keep_seconds"),
+)
+
 applied_batches = table(
     "applied_batches",
     sa.Column("table_id", Int64, reference("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
