@@ -85,7 +85,7 @@ class Database:
                 if create:
                     _make_folder(Path(path).parent)
                 self.file, self._gate = SQLiteFile(path), gate_for(path)
-            self.engine = sqlite_engine(self.url, self.file)
+            self.engine = sqlite_engine(self.url, self.file, pool_size, pool_overflow)
         else:
             self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
             sa.event.listen(self.engine, "connect", lambda connection, _: self._sockets.add(connection))
