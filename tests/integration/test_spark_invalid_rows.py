@@ -195,3 +195,36 @@ def test_a_table_that_evolves_grows_by_a_dataframes_columns(lake: lakeward.Lake,
     lake.create_table(NAME, {"id": "int"}, properties={"lakeward.evolve": "widen"})
     assert lake.append(NAME, spark.sql("SELECT 5000000000L AS id, 'red' AS colour")).rows == 1
     assert lake.scan(NAME).read_all().to_pylist() == [{"id": 5_000_000_000, "colour": "red"}]
+
+
+@pytest.mark.parametrize("policy", ["refuse", "dead-letter"])
+def test_values_of_other_types_and_extra_columns_are_judged_row_by_row(
+    lake: lakeward.Lake, spark: SparkSession, policy: str
+) -> None:
+    schema = {"id": "int not null", "price": "decimal(9,2)", "day": "date", "share": "float"}
+    lake.create_table(NAME, schema, properties=POLICY | {"lakeward.invalid-rows": policy})
+    given = spark.range(4).selectExpr(
+        "CAST(id AS string) AS ID",
+        "id + 0.5D AS price",
+        "concat('2024-01-3', id % 2) AS day",
+        "CAST(id AS double) AS share",
+    )
+    assert lake.append(NAME, given).rows == 4
+    assert lake.scan(NAME).read_all().sort_by("id").to_pylist()[1] == {
+        "id": 1, "price": Decimal("1.50"), "day": dt.date(2024, 1, 31), "share": 1.0
+    }  # fmt: skip
+    bad = spark.sql(
+        "SELECT * FROM VALUES ('10', 1e39, NULL), ('x', 1.0, NULL), ('11', 1.0, 'red'), ('12', 1.0, NULL) AS t(id, share, colour)"
+    ).selectExpr("id", "CAST(share AS double) AS share", "colour")
+    if policy == "refuse":
+        with pytest.raises(FileRefused, match=r"column 'id': 'x'|column 'share'") as refused:
+            lake.append(NAME, bad.drop("colour"))
+        assert refused.value.reason == "wrong_type"
+        return
+    result = lake.append(NAME, bad)
+    assert (result.rows, result.dead_letters) == (1, 3)
+    found = {
+        letter.record_data["id"]: (letter.envelope["reason"], letter.record_data["colour"]) for letter in letters(lake)
+    }
+    assert found == {"10": ("wrong_type", None), "x": ("wrong_type", None), "11": ("unknown_column", "red")}
+    assert_nothing_left_over(lake, NAME)

@@ -304,8 +304,8 @@ REFUSED: list[tuple[str, str, Callable[[DataFrame], DataFrame]]] = [
     ("unknown_column", "colour", lambda frame: frame.withColumn("colour", f.lit("red"))),
     ("missing_column", "id", lambda frame: frame.drop("id")),
     ("missing_column", "day", lambda frame: frame.drop("day")),
-    ("wrong_type", "id", lambda frame: frame.withColumn("id", f.col("id").cast("string"))),
-    ("wrong_type", "price", lambda frame: frame.withColumn("price", f.col("price").cast("decimal(20,2)"))),
+    ("wrong_type", "id", lambda frame: frame.withColumn("id", f.concat(f.lit("n"), f.col("id")))),
+    ("wrong_type", "price", lambda frame: frame.withColumn("price", f.col("price").cast("decimal(20,2)") + 10**12)),
     ("null_in_required", "id", lambda frame: frame.withColumn("id", f.when(f.col("id") != 3, f.col("id")))),
 ]
 

@@ -7,14 +7,17 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakeward.errors import FileRefused
+from lakeward.model import exact
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, record_of
 from lakeward.pipeline.conform import null_in_required
+from lakeward.pipeline.spark_values import MARKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
+
+_MARKED = f"`{MARKS[0]}` IS NOT NULL"
 
 
 @contextmanager
@@ -34,18 +37,22 @@ def good_rows(rows: DataFrame, wanted: StructType, broken: BrokenRows) -> Iterat
     Raises:
         FileRefused: too many rows have such nulls.
     """
-    rules = list(nulls_in_required(rows.schema, wanted))
-    is_bad = " OR ".join(f"({condition})" for _, condition in rules)
-    if not rules or rows.where(is_bad).isEmpty():
-        yield rows
+    count = len(wanted.fields)
+    own = type(wanted)(rows.schema.fields[:count])
+    rules = list(nulls_in_required(own, wanted))
+    marked = len(rows.columns) > count
+    conditions = [*([_MARKED] if marked else []), *(condition for _, condition in rules)]
+    is_bad = " OR ".join(f"({condition})" for condition in conditions)
+    if not conditions or rows.where(is_bad).isEmpty():
+        yield rows.drop(*MARKS)
         return
     is_callers = rows.storageLevel.useDisk
     # The filter makes it another plan than one that the caller has in memory.
     cached = rows if is_callers else rows.where("true").persist()
     try:
-        for row, error in _collected(cached.where(is_bad).limit(broken.limit + 1), rules):
-            broken.add(BrokenRow(record_of(row), error.reason, str(error)))
-        yield cached.where(f"NOT ({is_bad})")
+        for row in _collected(cached.where(is_bad).limit(broken.limit + 1), rules, marked):
+            broken.add(row)
+        yield cached.where(f"NOT ({is_bad})").drop(*MARKS)
     finally:
         if not is_callers:
             cached.unpersist()
@@ -96,10 +103,23 @@ def _of_each(
         yield where, f"exists({sql}, {one} -> {condition})"
 
 
-def _collected(rows: DataFrame, rules: list[tuple[str, str]]) -> Iterator[tuple[pa.RecordBatch, FileRefused]]:
-    cases = " ".join(f"WHEN {condition} THEN {number}" for number, (_, condition) in enumerate(rules))
+def _collected(rows: DataFrame, rules: list[tuple[str, str]], marked: bool) -> Iterator[BrokenRow]:
+    marks = [f"WHEN {_MARKED} THEN -1"] if marked else []
+    cases = " ".join([*marks, *(f"WHEN {condition} THEN {number}" for number, (_, condition) in enumerate(rules))])
     table = rows.selectExpr("*", f"CASE {cases} END AS `{'rule' * (len(rows.columns) + 1)}`").toArrow()
+    for number, batch in _one_by_one(table):
+        record = record_of(batch)
+        if number < 0:
+            reason, message, given = (record[name] for name in MARKS)
+            yield BrokenRow(exact.loads(given), reason, message)
+        else:
+            error = null_in_required(rules[number][0])
+            yield BrokenRow({name: record[name] for name in record if name not in MARKS}, error.reason, str(error))
+
+
+def _one_by_one(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each row, and the number in its last column."""
     numbers = iter(table.column(table.num_columns - 1).to_pylist())
     for batch in table.select(range(table.num_columns - 1)).to_batches():
         for place in range(batch.num_rows):
-            yield batch.slice(place, 1), null_in_required(rules[next(numbers)][0])
+            yield next(numbers), batch.slice(place, 1)

@@ -46,14 +46,14 @@ def matched_columns(
             )
     if have.names == wanted.names and _ddl(have) == _ddl(wanted):
         return None
-    return [f"{text} AS {_quoted(field.name)}" for text, field in _fitted_fields("", have, wanted, found, table, "")]
+    return [f"{text} AS {quoted(field.name)}" for text, field in _fitted_fields("", have, wanted, found, table, "")]
 
 
 def checked_texts(schema: StructType) -> list[str]:
     """What to select from a DataFrame so that a text which is no UTF-8, at any depth, fails the job with DAMAGED and its column."""
     selected = []
     for field in schema.fields:
-        name = _quoted(field.name)
+        name = quoted(field.name)
         bad = _damaged(field.dataType, name, 0)
         told = f"{DAMAGED}{field.name}\n".replace("\\", "\\\\").replace("'", "\\'")
         selected.append(name if bad is None else f"IF({bad}, raise_error('{told}'), {name}) AS {name}")
@@ -68,7 +68,7 @@ def _damaged(kind: DataType, sql: str, depth: int) -> str | None:
         return f"coalesce(NOT is_valid_utf8({sql}), false)"
     inner: list[str | None] = []
     if isinstance(kind, StructType):
-        inner = [_damaged(field.dataType, f"{sql}.{_quoted(field.name)}", depth) for field in kind.fields]
+        inner = [_damaged(field.dataType, f"{sql}.{quoted(field.name)}", depth) for field in kind.fields]
     elif isinstance(kind, ArrayType):
         inner = [_damaged_each(kind.elementType, sql, depth)]
     elif isinstance(kind, MapType):
@@ -127,7 +127,7 @@ def _fitted_fields(
         path = parent + field.name
         if target in found:
             given = have.fields[found[target]]
-            text = f"{source}.{_quoted(given.name)}" if source else _quoted(given.name)
+            text = f"{source}.{quoted(given.name)}" if source else quoted(given.name)
             fitted.append((_fit(text, given.dataType, field.dataType, table, path), field))
         else:
             fitted.append((_missing(field, table, path), field))
@@ -155,7 +155,7 @@ def _fit(text: str, have: DataType, wanted: DataType, table: str, path: str) -> 
     if isinstance(have, StructType) and isinstance(wanted, StructType):
         found = _match(have.names, wanted.names, f"{path} of {table}", f"{path}.")
         fields = _fitted_fields(text, have, wanted, found, table, f"{path}.")
-        inner = ", ".join(f"{part} AS {_quoted(field.name)}" for part, field in fields)
+        inner = ", ".join(f"{part} AS {quoted(field.name)}" for part, field in fields)
         return f"IF({text} IS NULL, NULL, STRUCT({inner}))"
     if isinstance(have, ArrayType) and isinstance(wanted, ArrayType):
         element = f"e{path.count('.')}"  # a name of its own at each depth
@@ -170,6 +170,17 @@ def _fit(text: str, have: DataType, wanted: DataType, table: str, path: str) -> 
         f"column {path!r} is {have.simpleString()}, not all of whose values fit into {table}'s {wanted.simpleString()}; "
         f"cast it where that is meant: .cast({wanted.simpleString()!r})",
     )
+
+
+def fits(have: DataType, wanted: DataType, table: str, path: str) -> bool:
+    """Whether SQL makes the one type of the other without a loss. Raises FileRefused: unknown_column, missing_column."""
+    try:
+        _fit("x", have, wanted, table, path)
+    except FileRefused as error:
+        if error.reason != "wrong_type":
+            raise
+        return False
+    return True
 
 
 def _fit_map(text: str, have: MapType, wanted: MapType, table: str, path: str) -> str:
@@ -200,7 +211,7 @@ def _widens(have: DataType, wanted: DataType) -> bool:
     return isinstance(have, t.CharType | t.VarcharType) and isinstance(wanted, t.StringType)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -212,7 +223,7 @@ def _ddl(kind: DataType) -> str:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return "STRUCT<" + ", ".join(f"{_quoted(field.name)}: {_ddl(field.dataType)}" for field in kind.fields) + ">"
+        return "STRUCT<" + ", ".join(f"{quoted(field.name)}: {_ddl(field.dataType)}" for field in kind.fields) + ">"
     if isinstance(kind, ArrayType):
         return f"ARRAY<{_ddl(kind.elementType)}>"
     if isinstance(kind, MapType):

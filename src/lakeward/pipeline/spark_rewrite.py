@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from lakeward.iceberg import types
 from lakeward.model.files import DataFile
+from lakeward.pipeline.spark_columns import quoted
 from lakeward.pipeline.spark_jvm import active, new, static
 from lakeward.pipeline.spark_session import stage_catalog
-from lakeward.pipeline.spark_write import Loaded, load, quoted, write_rows
+from lakeward.pipeline.spark_write import Loaded, load, write_rows
 from lakeward.pipeline.target import WriteTarget
 
 if TYPE_CHECKING:

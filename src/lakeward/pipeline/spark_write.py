@@ -35,9 +35,10 @@ from lakeward.model.tables import Document
 from lakeward.pipeline import splitting
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
-from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns
+from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns, quoted
 from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
+from lakeward.pipeline.spark_values import MARKS, judged
 from lakeward.pipeline.statistics import from_footer
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
@@ -82,8 +83,10 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     wanted = _spark_schema(loaded.java, loaded.table, name)
     types = {field["name"]: field["type"] for field in loaded.schema["fields"]}
     check_growth(arrow_schema_of(dataframe.schema), types, target.metadata.properties)
-    columns = matched_columns(dataframe.schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
-    rows = dataframe if columns is None else dataframe.selectExpr(*columns)
+    rows = judged(dataframe, wanted, name, target.broken)
+    marks = [quoted(mark) for mark in MARKS if mark in rows.columns]
+    columns = matched_columns(rows.drop(*MARKS).schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
+    rows = rows if columns is None else rows.selectExpr(*columns, *marks)
     if target.broken is None:
         return write_rows(loaded, rows.selectExpr(*checked_texts(rows.schema)), target, catalog)
     with good_rows(rows, wanted, target.broken) as good:
@@ -172,10 +175,6 @@ def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
         f"table {target.of_table.identifier} ({target.of_table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
         "it was dropped or renamed, or the session belongs to another lake: take one from lake.spark()"
     )
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _spark_schema(java: Any, table: Any, name: str) -> Any:
@@ -301,6 +300,8 @@ def _mapped_errors(table: str) -> Iterator[None]:
         raise InvalidInput(f"the DataFrame cannot be written to {table}: {first_line(str(error))}") from error
     except PySparkException as error:
         text = str(error)
+        if found := re.search(r"lakeward\.errors\.FileRefused: (.+)", text):  # of `spark_values`
+            raise FileRefused("wrong_type", f"a row does not fit {table}: {found[1]}") from error
         if DAMAGED in text:
             column = first_line(text.partition(DAMAGED)[2])
             raise FileRefused(
