@@ -58,6 +58,11 @@ def expired(registry: Registry) -> RecoveryResult:
 
 def _mark_expired(registry: Registry) -> list[Intent]:
     marked: list[Intent] = []
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        shortened = intents.shorten_impossible(connection, registry.below, now, registry.settings.lease_seconds)
+    if shortened:
+        log.warning("leases_of_a_clock_that_was_ahead_shortened", intents=shortened)
     while True:
         with registry.database.transaction() as connection:
             now = dialect.now(connection)

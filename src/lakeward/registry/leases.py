@@ -77,13 +77,18 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
     until = now + timedelta(seconds=seconds)
     found = leases.load(connection, name, seconds)
     if found is None:
-        if leases.insert(connection, name, registry.owner, until):
+        if leases.insert(connection, name, registry.owner, until, seconds):
             return Lease(name, registry.owner, 1, until, seconds)
         found = leases.load(connection, name, seconds)
         assert found is not None
     if found.expires_at > now:
+        # One that was set by a clock that was ahead would count for as long as that, though its owner may be dead. One who
+        # lives renews it in time.
+        last = leases.latest(now, found.lease_ms, seconds)
+        if last is not None and found.expires_at > last:
+            leases.shorten(connection, name, found.fence, last)
         return str(found.owner)
-    leases.set_owner(connection, name, registry.owner, found.fence + 1, until)
+    leases.set_owner(connection, name, registry.owner, found.fence + 1, until, seconds)
     return Lease(name, registry.owner, found.fence + 1, until, seconds)
 
 
@@ -111,8 +116,13 @@ def check(connection: sa.Connection, lease: Lease) -> None:
 
 
 def is_held(connection: sa.Connection, name: str) -> bool:
+    """Whether somebody has it now. One that would run out later than it can by its length was set by a clock that was ahead."""
     found = leases.look(connection, name)
-    return found is not None and bool(found.expires_at > dialect.now(connection))
+    if found is None:
+        return False
+    now = dialect.now(connection)
+    last = leases.latest(now, found.lease_ms)
+    return bool(now < found.expires_at and (last is None or found.expires_at <= last))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from lakeward.store import dialect, leases
 LEASE_SECONDS = 15.0  # a commit that takes longer may lose again
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.01
+_LENGTH = timedelta(seconds=LEASE_SECONDS)
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -54,23 +55,23 @@ def queued(registry: Registry, table: Table) -> Iterator[Turn]:
 
 def first(connection: sa.Connection, queue: str) -> str | None:
     """The name of the first place; none where nobody queues."""
-    return leases.first_place(connection, queue, dialect.now(connection))
+    now = dialect.now(connection)
+    return leases.first_place(connection, queue, now, now + _LENGTH)
 
 
 def join(registry: Registry, queue: str) -> Turn:
     """Take the last place of a queue."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        leases.delete_expired_places(connection, queue, now)  # of those who died in it
+        leases.delete_expired_places(connection, queue, now, now + _LENGTH)  # of those who died in it
         turn = Turn(leases.place_name(queue, int(now.timestamp() * 1_000_000), uuid.uuid4().hex))
-        leases.insert(connection, turn.name, registry.owner, now + timedelta(seconds=LEASE_SECONDS))
+        leases.insert(connection, turn.name, registry.owner, now + _LENGTH, LEASE_SECONDS)
     return turn
 
 
 def keep(connection: sa.Connection, registry: Registry, turn: Turn) -> None:
     """Its lease starts anew."""
-    until = dialect.now(connection) + timedelta(seconds=LEASE_SECONDS)
-    leases.set_owner(connection, turn.name, registry.owner, 1, until)
+    leases.set_owner(connection, turn.name, registry.owner, 1, dialect.now(connection) + _LENGTH, LEASE_SECONDS)
 
 
 def leave(registry: Registry, turn: Turn) -> None:

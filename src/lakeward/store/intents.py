@@ -9,6 +9,7 @@ from lakeward.model.files import Intent
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.store.dialect import begins, in_texts
+from lakeward.store.leases import latest
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import pending_writes
@@ -22,7 +23,8 @@ _TAKE = Prepared(pending_writes.delete().where(_c.intent_id == sa.bindparam("id"
 
 def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
     values = {name: getattr(intent, name) for name in Intent.__struct_fields__}
-    _INSERT.run(connection, {**values, "started_at": now})
+    length = round((intent.lease_until - now).total_seconds() * 1000)
+    _INSERT.run(connection, {**values, "started_at": now, "lease_ms": length})
 
 
 def load(connection: sa.Connection, intent_id: str) -> Intent | None:
@@ -51,6 +53,21 @@ def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime)
     ours = sa.select(_c.intent_id).where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
     change = pending_writes.update().where(_c.intent_id.in_(ours.with_for_update(skip_locked=True)))
     return connection.execute(change.values(lease_until=until)).rowcount
+
+
+def shorten_impossible(connection: sa.Connection, below: str, now: datetime, seconds: float) -> int:
+    """Let leases of open intents below a location end no later than their length (`seconds` where none is kept) from now: they
+    were set by a clock that was ahead. How many were."""
+    query = sa.select(_c.intent_id, _c.lease_until, _c.lease_ms).where(
+        _c.lease_until > now, _OPEN, begins(_c.prefix, below)
+    )
+    shortened = 0
+    for found in connection.execute(query).all():
+        last = latest(now, found.lease_ms, seconds)
+        if last is not None and found.lease_until > last:
+            change = pending_writes.update().where(_c.intent_id == found.intent_id, _c.lease_until == found.lease_until)
+            shortened += connection.execute(change.values(lease_until=last)).rowcount
+    return shortened
 
 
 def expired(connection: sa.Connection, below: str, now: datetime, limit: int | None) -> list[Intent]:

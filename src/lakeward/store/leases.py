@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,15 +13,27 @@ LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
 _c = leases.c
 
 
-_SELECT = sa.select(_c.name, _c.owner, _c.fence, _c.expires_at)
+_SELECT = sa.select(_c.name, _c.owner, _c.fence, _c.expires_at, _c.lease_ms)
 
 
-def look(connection: sa.Connection, name: str) -> sa.Row[Any, Any, Any, Any] | None:
-    """(name, owner, fence, expires_at), in a reading transaction too."""
+def latest(now: datetime, lease_ms: int | None, seconds: float | None = None) -> datetime | None:
+    """When a lease of a length (`seconds` where none is kept) ends that begins now. None ends later, unless the clock was
+    ahead when it was set. None where no length is known."""
+    if lease_ms is not None:
+        return now + timedelta(milliseconds=lease_ms)
+    return None if seconds is None else now + timedelta(seconds=seconds)
+
+
+def milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else max(1, round(seconds * 1000))
+
+
+def look(connection: sa.Connection, name: str) -> Any:
+    """(name, owner, fence, expires_at, lease_ms) or none, in a reading transaction too."""
     return connection.execute(_SELECT.where(_c.name == name)).one_or_none()
 
 
-def load(connection: sa.Connection, name: str, seconds: float) -> sa.Row[Any, Any, Any, Any] | None:
+def load(connection: sa.Connection, name: str, seconds: float) -> Any:
     """As `look`, locked until the transaction ends.
 
     On PostgreSQL the server ends it after so many seconds without a statement: a process that is paused in it must not keep
@@ -36,18 +48,28 @@ def load(connection: sa.Connection, name: str, seconds: float) -> sa.Row[Any, An
     return connection.execute(query).one_or_none()
 
 
-def insert(connection: sa.Connection, name: str, owner: str, expires_at: datetime) -> bool:
+def insert(
+    connection: sa.Connection, name: str, owner: str, expires_at: datetime, seconds: float | None = None
+) -> bool:
     """The first lease of this name. False if another was quicker."""
+    values = {"name": name, "owner": owner, "fence": 1, "expires_at": expires_at, "lease_ms": milliseconds(seconds)}
     try:
         with connection.begin_nested():
-            connection.execute(leases.insert().values(name=name, owner=owner, fence=1, expires_at=expires_at))
+            connection.execute(leases.insert().values(values))
     except sa.exc.IntegrityError:
         return False
     return True
 
 
-def set_owner(connection: sa.Connection, name: str, owner: str, fence: int, expires_at: datetime) -> None:
-    connection.execute(leases.update().where(_c.name == name).values(owner=owner, fence=fence, expires_at=expires_at))
+def set_owner(
+    connection: sa.Connection, name: str, owner: str, fence: int, expires_at: datetime, seconds: float | None = None
+) -> None:
+    values = {"owner": owner, "fence": fence, "expires_at": expires_at, "lease_ms": milliseconds(seconds)}
+    connection.execute(leases.update().where(_c.name == name).values(values))
+
+
+def shorten(connection: sa.Connection, name: str, fence: int, expires_at: datetime) -> None:
+    connection.execute(leases.update().where(_c.name == name, _c.fence == fence).values(expires_at=expires_at))
 
 
 def renew(connection: sa.Connection, name: str, fence: int, now: datetime, expires_at: datetime) -> bool:
@@ -74,9 +96,14 @@ def _places(queue: str) -> sa.ColumnElement[bool]:
     return sa.and_(span, begins(_c.name, queue))
 
 
-def first_place(connection: sa.Connection, queue: str, now: datetime) -> str | None:
+def _is_current(now: datetime, last: datetime) -> sa.ColumnElement[bool]:
+    """`last`: when a lease ends that begins now; no place is kept for longer."""
+    return sa.and_(_c.expires_at > now, _c.expires_at <= last)
+
+
+def first_place(connection: sa.Connection, queue: str, now: datetime, last: datetime) -> str | None:
     """The first of a queue's current places."""
-    query = sa.select(_c.name).where(_places(queue), _c.expires_at > now).order_by(_c.name).limit(1)
+    query = sa.select(_c.name).where(_places(queue), _is_current(now, last)).order_by(_c.name).limit(1)
     found: str | None = connection.execute(query).scalar_one_or_none()
     return found
 
@@ -86,5 +113,5 @@ def delete_place(connection: sa.Connection, name: str) -> None:
     connection.execute(leases.delete().where(_c.name == name))
 
 
-def delete_expired_places(connection: sa.Connection, queue: str, now: datetime) -> None:
-    connection.execute(leases.delete().where(_places(queue), _c.expires_at <= now))
+def delete_expired_places(connection: sa.Connection, queue: str, now: datetime, last: datetime) -> None:
+    connection.execute(leases.delete().where(_places(queue), sa.not_(_is_current(now, last))))

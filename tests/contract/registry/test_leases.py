@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from lakeward.components import recovery
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
-from lakeward.registry import Registry, leases, snapshots
-from lakeward.store import schema
+from lakeward.registry import Registry, intents, leases, snapshots, turns
+from lakeward.store import dialect, schema
 from lakeward.store.dialect import begins
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
 from tests.support.waiting import until
@@ -193,3 +194,59 @@ def test_who_asks_again_at_once_does_not_go_before_those_who_wait(registry: Regi
         thread.join()
     assert order == [0, 1, 2, 3]
     assert places() == 0
+
+
+# A clock that was ahead ------------------------------------------------------------------------------------------------
+def set_ahead(registry: Registry, table: sa.Table, column: str) -> None:
+    """As a process leaves them that dies while the registry's clock is two days ahead."""
+    with registry.database.transaction() as connection:
+        ahead = dialect.now(connection) + timedelta(days=2)
+        connection.execute(table.update().values({column: ahead}))
+
+
+def test_a_lease_that_a_clock_set_ahead_is_free_after_its_own_length(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path) as ours, open_at(made_url, tmp_path) as theirs:
+        lease = leases.acquire(ours, "compact", seconds=1)
+        set_ahead(ours, schema.leases, "expires_at")
+        with pytest.raises(LeaseHeld):
+            leases.acquire(theirs, "compact", seconds=1)
+        taken = leases.acquire(theirs, "compact", seconds=1, wait=30)
+        assert taken.fence == lease.fence + 1
+
+
+def test_an_owner_who_lives_keeps_its_lease_when_the_clock_is_set_back(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path) as ours, open_at(made_url, tmp_path) as theirs:
+        lease = leases.acquire(ours, "compact", seconds=60)
+        set_ahead(ours, schema.leases, "expires_at")
+        with pytest.raises(LeaseHeld):
+            leases.acquire(theirs, "compact", seconds=60)
+        assert leases.renew(ours, lease).expires_at - lease.expires_at < timedelta(minutes=5)
+
+
+def test_a_hold_that_a_clock_set_ahead_holds_nothing(registry: Registry) -> None:
+    leases.acquire(registry, "hold", seconds=60)
+    with registry.database.read() as connection:
+        assert leases.is_held(connection, "hold")
+    set_ahead(registry, schema.leases, "expires_at")
+    with registry.database.read() as connection:
+        assert not leases.is_held(connection, "hold")
+
+
+def test_one_who_died_in_a_queue_while_the_clock_was_ahead_keeps_nobody(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path) as ours, open_at(made_url, tmp_path) as theirs:
+        turns.join(ours, "waits:compact:")
+        set_ahead(ours, schema.leases, "expires_at")
+        assert leases.acquire(theirs, "compact", seconds=60).fence == 1
+
+
+def test_intents_that_a_clock_set_ahead_are_recovered_after_their_own_length(registry: Registry) -> None:
+    table = make_table(registry)
+    living, dead = intents.open_intent(registry, table), intents.open_intent(registry, table)
+    set_ahead(registry, schema.pending_writes, "lease_until")
+    registry.let_go(dead.intent_id)
+    assert recovery.recover(registry).intents == 0
+    with registry.database.read() as connection:
+        now = dialect.now(connection)
+    limit = timedelta(seconds=registry.settings.lease_seconds)
+    assert all(row["lease_until"] <= now + limit for row in rows_of(registry, "pending_writes"))
+    assert {row["intent_id"] for row in rows_of(registry, "pending_writes")} == {living.intent_id, dead.intent_id}
