@@ -365,6 +365,13 @@ class WarehouseNotWritable(StorageError):
     code = "warehouse_not_writable"
 
 
+class WarehouseTaken(LakewardError):
+    """A warehouse belongs to another registry; the message says to which, and how it is adopted."""
+
+    code = "warehouse_taken"
+    status = 409
+
+
 class StorageFull(StorageError):
     """The disk or the bucket's quota is full. Nothing was registered."""
 

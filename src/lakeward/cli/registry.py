@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     command(app, "doctor", lakehouse=False)(doctor)
-    group(app, "db", "The registry's database.", status=status, upgrade=upgrade, sizes=sizes, vacuum=vacuum)
+    group(
+        app, "db", "The registry's database.", status=status, upgrade=upgrade, sizes=sizes, vacuum=vacuum, adopt=adopt
+    )
 
 
 def doctor(context: Context) -> None:
@@ -43,11 +45,14 @@ def doctor(context: Context) -> None:
 
 def status(context: Context) -> None:
     """Say which version the schema has."""
+    from lakeward.registry.handle import registry_uuid
     from lakeward.store import migrate
 
     with _database(context) as database:
         record = as_row(migrate.status(database))
         shown = {"registry": database.url.render_as_string(hide_password=True), **record}
+        if record["exists"]:
+            shown["registry_uuid"] = registry_uuid(database)
     show_record(shown, to=context)
 
 
@@ -97,6 +102,25 @@ def vacuum(
     with context.opened_registry() as registry:
         result = upkeep.vacuum(registry, full=full)
     show_record(as_row(result), to=context)
+
+
+def adopt(context: Context) -> None:
+    """Make the warehouse this registry's.
+
+    For a registry that takes the place of another one that is gone for good. One that was restored from a backup or moved is
+    the same registry, and needs no adoption. The former registry is refused from then on. Files of it that this registry does not
+    know stay where they are.
+    """
+    from lakeward.registry.handle import adopt_warehouse, registry_uuid
+
+    with context.opened_registry() as registry:
+        before = adopt_warehouse(registry)
+        record = {
+            "warehouse": registry.warehouse.location,
+            "registry_uuid": registry_uuid(registry.database),
+            "former_registry_uuid": before,
+        }
+    show_record(record, to=context)
 
 
 @contextmanager

@@ -19,13 +19,14 @@ from lakeward.config import Settings
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.logs import log
 from lakeward.model.tables import TableMetadata, Warehouse
+from lakeward.registry import marker
 from lakeward.registry.objects import of_warehouse
 from lakeward.registry.schema_cache import SchemaCache
 from lakeward.registry.write_front import WriteFront
 from lakeward.storage.engine import StorageEngine
 from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
-from lakeward.store import dialect, intents, migrate, tables, warehouses
+from lakeward.store import dialect, info, intents, migrate, tables, warehouses
 from lakeward.store.database import Database
 
 VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not remembered
@@ -34,8 +35,11 @@ VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not r
 class Registry:
     """What every function of this layer and above takes first. Threads may share it; a forked child opens its own."""
 
-    def __init__(self, database: Database, settings: Settings, warehouse: Warehouse) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, warehouse: Warehouse, *, is_checked: bool = False
+    ) -> None:
         self.database = database
+        self._is_checked = is_checked  # that the warehouse is this registry's
         self.front = WriteFront(database)
         self.settings = settings
         self.warehouse = warehouse
@@ -52,8 +56,13 @@ class Registry:
         Raises:
             InvalidSetting: the engine does not know a setting.
             ForkedProcess: the handle is a parent process'.
+            WarehouseTaken: the location is in the warehouse, and that is another registry's.
         """
         self.database.check_usable()
+        if not self._is_checked and location.startswith(self.below):
+            warehouse = self.warehouse.location
+            marker.check(_engine(warehouse, self.settings), warehouse, registry_uuid(self.database))
+            self._is_checked = True
         return of_warehouse(_engine(location, self.settings, table_config), self.database, self.below)
 
     @property
@@ -162,6 +171,7 @@ def open_registry(
         RegistryOutdated: it is older than this code and `upgrade` is false, or is not there and `create` is false.
         RegistryTooNew: code of this age may no longer use it.
         RegistryUnavailable: it does not answer.
+        WarehouseTaken: the warehouse is new to this registry, and another's.
         InvalidSetting: the warehouse of this name lies elsewhere than the settings say. Where they leave it at its default, a
             PostgreSQL registry says where it is.
     """
@@ -180,7 +190,8 @@ def open_registry(
                 "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` make one"
             )
         migrate.open_checked(database, upgrade)
-        return Registry(database, settings, _warehouse(database, settings, touch_warehouse))
+        warehouse, is_checked = _warehouse(database, settings, touch_warehouse)
+        return Registry(database, settings, warehouse, is_checked=is_checked)
     except BaseException:
         database.close()
         raise
@@ -203,14 +214,35 @@ def _engine(location: str, settings: Settings, table_config: Mapping[str, Any] |
     return engine_for(location, {**config, **(table_config or {})})
 
 
-def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse:
+def registry_uuid(database: Database) -> str:
+    with database.read() as connection:
+        return info.load(connection).registry_uuid
+
+
+def adopt_warehouse(registry: Registry) -> str | None:
+    """Make the handle's warehouse this registry's; whose it was, if it was marked. Its former registry is then refused.
+
+    Raises StorageError.
+    """
+    location = registry.warehouse.location
+    engine = _engine(location, registry.settings)
+    before = marker.owner(engine, location)
+    marker.mark(engine, location, registry_uuid(registry.database))
+    return before
+
+
+def _warehouse(database: Database, settings: Settings, touch: bool) -> tuple[Warehouse, bool]:
+    """The warehouse, and whether it is known to be this registry's. One that is not new is looked at when it is first used."""
     location = warehouse_location(settings.warehouse)
     name = settings.warehouse_name
     with database.read() as connection:
         found = warehouses.by_name(connection, name)
+    is_checked = found is None and touch
     if found is None:
         if touch:
-            _engine(location, settings).check_writable(location)
+            engine = _engine(location, settings)
+            engine.check_writable(location)
+            marker.check(engine, location, registry_uuid(database), is_new=True)
         with database.transaction() as connection:
             _check_apart(location, warehouses.others(connection, name))
             with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():  # another may be quicker
@@ -224,7 +256,7 @@ def _warehouse(database: Database, settings: Settings, touch: bool) -> Warehouse
             f"warehouse {name!r} of this registry is at {found.location}, not at {location}; set warehouse (--warehouse, "
             "LAKEWARD_WAREHOUSE, lakeward.toml) to the former, or give the latter a warehouse_name of its own"
         )
-    return found
+    return found, is_checked
 
 
 def _check_apart(location: str, others: list[Warehouse]) -> None:
