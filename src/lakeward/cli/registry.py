@@ -24,13 +24,14 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(context: Context) -> None:
-    """Say what is installed, and what is missing."""
+    """Say what is installed, and what is missing, and which times of the registry (if there is one) cannot be."""
     from lakeward.cli.doctor_checks import checks
 
     found = checks()
+    times = _impossible_times(context)
     missing = sum(not check.found for check in found)
     if context.json:
-        print_json({"checks": [asdict(check) for check in found], "missing": missing})
+        print_json({"checks": [asdict(check) for check in found], "missing": missing, "impossible_times": times})
         return
     from lakeward.cli.table import print_table
 
@@ -38,9 +39,24 @@ def doctor(context: Context) -> None:
         ("", "what", "found", "to get it"),
         [("ok" if check.found else "--", check.name, check.detail, check.remedy) for check in found],
     )
+    for time in times:
+        print(f"{time}: the clock was ahead; see to the clocks of the machines that write, and run `lakeward recover`")
     print(
         "nothing is missing" if missing == 0 else f"{missing} of {len(found)} missing; not everybody needs all of them"
     )
+
+
+def _impossible_times(context: Context) -> list[str]:
+    from lakeward.errors import LakewardError
+    from lakeward.registry import clock
+    from lakeward.store import migrate
+
+    try:
+        with _database(context, create=False) as database:
+            found = migrate.status(database)
+            return clock.impossible(database) if found.exists and not found.outdated else []
+    except LakewardError:  # a registry that does not answer is not what is asked for
+        return []
 
 
 def status(context: Context) -> None:
@@ -124,13 +140,16 @@ def adopt(context: Context) -> None:
 
 
 @contextmanager
-def _database(context: Context) -> Iterator[Database]:
+def _database(context: Context, *, create: bool = True) -> Iterator[Database]:
     from lakeward.registry.handle import registry_url
     from lakeward.store.database import Database
 
     settings = context.settings()
     database = Database(
-        registry_url(settings.registry), durable=settings.durable, metadata_schema=settings.metadata_schema
+        registry_url(settings.registry),
+        durable=settings.durable,
+        create=create,
+        metadata_schema=settings.metadata_schema,
     )
     try:
         yield database

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -55,16 +56,19 @@ def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime)
     return connection.execute(change.values(lease_until=until)).rowcount
 
 
+def current(connection: sa.Connection, now: datetime) -> list[Any]:
+    """(intent_id, lease_until, lease_ms, prefix) of the open ones whose lease has not run out."""
+    query = sa.select(_c.intent_id, _c.lease_until, _c.lease_ms, _c.prefix).where(_c.lease_until > now, _OPEN)
+    return list(connection.execute(query))
+
+
 def shorten_impossible(connection: sa.Connection, below: str, now: datetime, seconds: float) -> int:
     """Let leases of open intents below a location end no later than their length (`seconds` where none is kept) from now: they
     were set by a clock that was ahead. How many were."""
-    query = sa.select(_c.intent_id, _c.lease_until, _c.lease_ms).where(
-        _c.lease_until > now, _OPEN, begins(_c.prefix, below)
-    )
     shortened = 0
-    for found in connection.execute(query).all():
+    for found in current(connection, now):
         last = latest(now, found.lease_ms, seconds)
-        if last is not None and found.lease_until > last:
+        if last is not None and found.lease_until > last and found.prefix.startswith(below):
             change = pending_writes.update().where(_c.intent_id == found.intent_id, _c.lease_until == found.lease_until)
             shortened += connection.execute(change.values(lease_until=last)).rowcount
     return shortened

@@ -82,6 +82,11 @@ def release(connection: sa.Connection, name: str, fence: int, now: datetime) -> 
     connection.execute(leases.update().where(_c.name == name, _c.fence == fence).values(expires_at=now))
 
 
+def current(connection: sa.Connection, now: datetime) -> list[Any]:
+    """(name, expires_at, lease_ms) of those that have not run out."""
+    return list(connection.execute(sa.select(_c.name, _c.expires_at, _c.lease_ms).where(_c.expires_at > now)))
+
+
 # Queues -----------------------------------------------------------------------------------------------------------------
 PLACE_DIGITS = 20
 

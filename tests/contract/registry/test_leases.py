@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from lakeward.components import recovery
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
-from lakeward.registry import Registry, intents, leases, snapshots, turns
+from lakeward.registry import Registry, clock, intents, leases, snapshots, turns
 from lakeward.store import dialect, schema
 from lakeward.store.dialect import begins
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
@@ -243,10 +243,14 @@ def test_intents_that_a_clock_set_ahead_are_recovered_after_their_own_length(reg
     table = make_table(registry)
     living, dead = intents.open_intent(registry, table), intents.open_intent(registry, table)
     set_ahead(registry, schema.pending_writes, "lease_until")
+    assert {text.split(" ends at")[0] for text in clock.impossible(registry.database)} == {
+        f"the lease of the write {intent.intent_id}" for intent in (living, dead)
+    }
     registry.let_go(dead.intent_id)
     assert recovery.recover(registry).intents == 0
     with registry.database.read() as connection:
         now = dialect.now(connection)
+    assert clock.impossible(registry.database) == []
     limit = timedelta(seconds=registry.settings.lease_seconds)
     assert all(row["lease_until"] <= now + limit for row in rows_of(registry, "pending_writes"))
     assert {row["intent_id"] for row in rows_of(registry, "pending_writes")} == {living.intent_id, dead.intent_id}
