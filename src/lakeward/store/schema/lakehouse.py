@@ -234,9 +234,7 @@ pending_writes = table(
     column("sweep_after", UtcTime, null=True),
     column("topic_id", Int64, reference("topics.topic_id"), null=True),
     column("metadata_version", Int64, null=True),  # what a write goes by; none where it gives way to changes
-    column(
-        "lease_ms", Int64, null=True
-    ),  # how long its lease is: one that ends later than that from now was set by a wrong clock
+    column("lease_ms", Int64, null=True),  # how long its lease is: none ends later than that from now, by a right clock
     sa.UniqueConstraint("prefix"),
     # Whose it is: a table's or a topic's.
     sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
