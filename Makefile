@@ -22,7 +22,7 @@ endef
 .DEFAULT_GOAL := help
 # The order is meant: what is quick fails first.
 .NOTPARALLEL:
-.PHONY: help setup demo test test-unit test-contract test-integration test-faults lint docs bench constraints clean
+.PHONY: help setup demo test test-wheel test-unit test-contract test-integration test-faults lint docs bench constraints clean
 
 help:
 	@echo "make setup      .venv with everything installed, and Spark's jars in .cache/ivy"
@@ -46,13 +46,17 @@ $(JARS): $(INSTALLED) src/lakeward/toolchain.py
 demo: setup
 	$(BIN)/lakeward demo
 
-test: lint test-unit test-contract test-integration test-faults docs
+test: lint test-wheel test-unit test-contract test-integration test-faults docs
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The wheel in an empty environment: what is installed for development must not hide what is not named as a dependency.
+test-wheel: $(INSTALLED)
+	$(BIN)/python tools/check_wheel.py
 
 test-unit: $(INSTALLED)
 	$(call suite,tests/unit)
