@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bootstrap import ROOT, UV_ENVIRONMENT, find_uv
+from tools.bootstrap import ROOT, UV_ENVIRONMENT, find_uv
 
 PROGRAM = """
 import lakeward
