@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lakeward.store import locks
 from tests.support import postgres
 from tests.support import s3 as s3_support
 from tests.support.made import MadeRegistries
 from tests.support.postgres import PostgresServer
 from tests.support.s3 import S3
+
+os.environ[locks.CHECKED] = "1"  # in the processes that tests start too
 
 
 @pytest.fixture(scope="session")

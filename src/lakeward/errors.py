@@ -8,6 +8,7 @@ class LakewardError(Exception):
 
     code = "internal"
     status = 500
+    answer: str | None = None  # what a client over HTTP is told where the message names what is the server's own
 
 
 class InvalidInput(LakewardError):
@@ -282,6 +283,7 @@ class RegistryUnavailable(LakewardError):
 
     code = "registry_unavailable"
     status = 503
+    answer = "the registry does not answer; try again in a moment"
 
 
 class CommitUnknown(RegistryUnavailable):
@@ -319,12 +321,14 @@ class RegistryOutdated(LakewardError):
     """The registry's schema is older than this code; `lakeward db upgrade` brings it up."""
 
     code = "registry_outdated"
+    answer = "the registry is older than this server, whose log says how to bring it up"
 
 
 class RegistryTooNew(LakewardError):
     """The registry says that code of this age may no longer read or write it."""
 
     code = "registry_too_new"
+    answer = "the registry is too new for this server; its log says more"
 
 
 class RegistryFull(RegistryUnavailable):
@@ -337,6 +341,19 @@ class DatabaseError(LakewardError):
     """The database refused a statement; the driver's message is in this one."""
 
     code = "database_error"
+    answer = "the registry refused a statement; the server's log says why"
+
+
+class TransactionConflict(DatabaseError):
+    """The database has ended a transaction, all of it, so that others could go on: a deadlock, say. Run it again.
+
+    Lakeward runs its own again; this is raised for a transaction of the caller's, and where one has failed again and again.
+    """
+
+    code = "transaction_conflict"
+    status = 503
+    answer = "the registry ended the transaction so that others could go on, and nothing was changed; try again"
+    is_rolled_back = False  # whether it was a transaction of Lakeward's own, as a whole
 
 
 class StorageError(LakewardError):

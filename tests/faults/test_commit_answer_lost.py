@@ -14,7 +14,7 @@ import pytest
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
 from lakeward.errors import RegistryUnavailable
 from lakeward.registry import intents, registration, settling
-from lakeward.store import dialect
+from lakeward.store import locks
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
 from tests.support.lakes import make_table as make_lake_table
 from tests.support.proxy import Cut, Proxy
@@ -210,7 +210,7 @@ def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members
     files = [data_file(intent.prefix, [number]) for number, intent in enumerate(made)]
     with open_at(pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
         with other.database.transaction() as connection:  # not by way of the proxy
-            dialect.lock_tables(connection, [table.table_id])
+            locks.tables(connection, [table.table_id])
             futures = [
                 pool.submit(registration.register, lake.registry, table, intent, [file])
                 for intent, file in zip(made, files, strict=True)

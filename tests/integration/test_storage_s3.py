@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,26 @@ def test_a_table_on_s3_is_written_streamed_imported_and_scanned(
     with pytest.raises(FileRefused, match="s3://") as caught:
         import_files(target, [f"{s3.warehouse}/none.parquet"])
     assert caught.value.reason == "not_found"
+
+
+def test_uploads_that_nobody_completes_end_with_their_prefix_or_their_time(s3: S3, engine: StorageEngine) -> None:
+    """No listing shows them, and the store keeps and bills their parts."""
+    client = s3.client()
+
+    def begin(name: str) -> None:
+        key = f"{s3.warehouse.removeprefix(f's3://{s3.bucket}/')}/{name}"
+        upload = client.create_multipart_upload(Bucket=s3.bucket, Key=key)["UploadId"]
+        client.upload_part(Bucket=s3.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"x")
+
+    def left() -> list[str]:
+        found = client.list_multipart_uploads(Bucket=s3.bucket).get("Uploads", ())
+        return sorted(each["Key"].rpartition("/")[2] for each in found)
+
+    for name in ("data/a/1", "data/ab/2", "data/b/3"):
+        begin(name)
+    engine.delete_prefix(f"{s3.warehouse}/data/a/")
+    assert left() == ["2", "3"]
+    now = datetime.now(UTC)
+    assert engine.end_uploads(f"{s3.warehouse}/", now - timedelta(days=1)) == 0
+    assert engine.end_uploads(f"{s3.warehouse}/", now + timedelta(days=1)) == 2
+    assert left() == []

@@ -149,7 +149,7 @@ class Astha:
 
     def is_current(self) -> bool:
         """Whether this is the active Astha for certain: nobody else can have its lease yet."""
-        return self._lease is not None and time.monotonic() < self._good_until
+        return self._lease is not None and leases.clock() < self._good_until
 
     def check(self, connection: sa.Connection) -> None:
         """For components, in the transaction of what they write. Raises LeaseLost: another process is active now."""

@@ -21,6 +21,7 @@ from lakeward.registry.counters import all_orders
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.parquet_footers import read_footer
 from lakeward.store import files, intents, retired, stats, tables
+from lakeward.store.retry import retried
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -186,12 +187,16 @@ def _check_checksum(registry: Registry, engine: StorageEngine, file: RegisteredF
     except ObjectNotFound:
         return [], False  # reported as missing already
     if file.checksum is None and found is not None:
-        with registry.database.transaction() as connection:
-            files.set_checksum(connection, file.file_id, found)
-        return [], True
+        return [], _fill_checksum(registry, file, found)
     if found != file.checksum:
         return [Finding("checksum", file.file_path, f"is {found}, registered was {file.checksum}")], False
     return [], False
+
+
+@retried
+def _fill_checksum(registry: Registry, file: RegisteredFile, checksum: str) -> bool:
+    with registry.database.transaction() as connection:
+        return files.fill_checksum(connection, file.table_id, file.file_id, checksum)
 
 
 # Objects that nothing names -------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 
 from lakeward.components import recovery
@@ -10,7 +12,8 @@ from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.registry import Registry, feed, retirement
-from lakeward.store import dialect, footers, intents, retired, tables, topics
+from lakeward.store import dialect, footers, intents, leases, locks, retired, tables, topics
+from lakeward.store.retry import retried
 
 
 class CleanResult(msgspec.Struct, frozen=True):
@@ -32,6 +35,7 @@ def clean(registry: Registry) -> CleanResult:
     A death at any point leaves nothing that the next clean-up does not take up.
     """
     swept = recovery.recover(registry)
+    _end_uploads(registry)
     superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
     going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
     gone: list[Table | Topic] = []
@@ -67,6 +71,23 @@ def due(registry: Registry) -> CleanResult:
     )
 
 
+UPLOAD_SECONDS = 7 * 86_400.0  # no file takes longer to be written
+
+
+def _end_uploads(registry: Registry) -> None:
+    """Those that a lost executor has left in the folder of a write that was registered all the same, whose prefix nobody
+    sweeps."""
+    try:
+        ended = registry.engine(registry.below).end_uploads(
+            registry.below, datetime.now(UTC) - timedelta(seconds=UPLOAD_SECONDS)
+        )
+    except LakewardError as error:
+        log.warning("uploads_not_ended", prefix=registry.below, error=str(error), code=error.code)
+        return
+    if ended:
+        log.info("uploads_ended", prefix=registry.below, uploads=ended)
+
+
 def purge(registry: Registry, table: Table) -> None:
     """Delete the files of a table that was dropped with `purge`, now. What cannot be deleted is left to `clean`."""
     retirement.end_quarantine(registry, table.table_id)
@@ -86,6 +107,7 @@ def _dropped(registry: Registry) -> list[Table]:
         return tables.dropped_before(connection, registry.below, dialect.now(connection))
 
 
+@retried
 def _forget(registry: Registry, owner: Table | Topic) -> bool:
     """End a dropped table, or a deleted topic, whose files are gone: its folder first, then its rows.
 
@@ -97,8 +119,13 @@ def _forget(registry: Registry, owner: Table | Topic) -> bool:
     prefix = owner.location + "/"
     registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone
     with registry.database.transaction() as connection:
+        if isinstance(owner, Topic):
+            topics.lock_deleted(connection, owner.topic_id)
+        else:
+            locks.tables(connection, [owner.table_id], keys=True)
         if intents.any_of(connection, owner):
             return False
+        leases.delete_of(connection, owner.topic_uuid if isinstance(owner, Topic) else owner.table_uuid)
         if isinstance(owner, Topic):
             topics.delete(connection, owner.topic_id)
         else:

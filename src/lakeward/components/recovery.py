@@ -11,6 +11,7 @@ from lakeward.logs import log
 from lakeward.model.files import Intent
 from lakeward.registry import Registry
 from lakeward.store import dialect, intents
+from lakeward.store.retry import retried
 
 BATCH = 100
 
@@ -64,15 +65,21 @@ def _mark_expired(registry: Registry) -> list[Intent]:
     if shortened:
         log.warning("leases_of_a_clock_that_was_ahead_shortened", intents=shortened)
     while True:
-        with registry.database.transaction() as connection:
-            now = dialect.now(connection)
-            later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
-            found = intents.expired(connection, registry.below, now, BATCH)
-            marked += [
-                i for i in found if intents.mark_recovered(connection, i.intent_id, now, later, only_expired=True)
-            ]
+        found = _mark_batch(registry)
+        marked += found
         if len(found) < BATCH:
             return marked
+
+
+@retried
+def _mark_batch(registry: Registry) -> list[Intent]:
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
+        found = intents.expired(connection, registry.below, now, BATCH, lock=True)
+        for intent in found:
+            intents.mark_recovered(connection, intent.intent_id, now, later)
+        return found
 
 
 def _due(registry: Registry) -> list[Intent]:
@@ -80,6 +87,7 @@ def _due(registry: Registry) -> list[Intent]:
         return intents.to_sweep(connection, registry.below, dialect.now(connection))
 
 
+@retried
 def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> int:
     """Forget the writes whose last sweep is done; those that failed are due again at once."""
     if not swept and not failed:
@@ -88,10 +96,11 @@ def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> in
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         wait = timedelta(seconds=registry.settings.sweep_after_seconds)
-        for intent in failed:
-            intents.sweep_at(connection, intent.intent_id, now)
-        for intent in swept:  # one that failed at first may have been swept too early to be the last time
-            if intents.forget(connection, intent.intent_id, now - wait):
+        for intent in sorted([*failed, *swept], key=lambda each: each.intent_id):  # as another recovery does
+            if intent in failed:
+                intents.sweep_at(connection, intent.intent_id, now)
+            # One that failed at first may have been swept too early to be the last time.
+            elif intents.forget(connection, intent.intent_id, now - wait):
                 forgotten += 1
             else:
                 intents.sweep_at(connection, intent.intent_id, now + wait)

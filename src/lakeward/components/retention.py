@@ -14,6 +14,7 @@ from lakeward.model.topics import Partition, SegmentInfo, Topic
 from lakeward.registry import Registry, segments, topics
 from lakeward.store import dialect, groups
 from lakeward.store import segments as segment_store
+from lakeward.store.retry import retried
 
 PAGE = 1_000
 
@@ -57,6 +58,7 @@ def enforce(registry: Registry, topic: str | None = None) -> RetentionResult:
     return RetentionResult(deleted, kept)
 
 
+@retried
 def _enforce_in(registry: Registry, topic: Topic, number: int) -> tuple[int, list[Kept]]:
     with registry.database.transaction() as connection:
         partition = topics.locked_partitions(connection, topic, [number])[number]

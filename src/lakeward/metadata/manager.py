@@ -444,21 +444,31 @@ class MetadataManager:
         *,
         claim_seconds: float = error_log.CLAIM_SECONDS,
     ) -> list[ErrorRecord]:
-        """Hand out errors whose retry is due; nobody else gets them for `claim_seconds`."""
+        """Hand out errors whose retry is due; nobody else gets them for `claim_seconds`.
+
+        Each is claimed: give its `claim` to `record_retry`.
+        """
         return error_log.due(self.registry, limit, schema_name, claim_seconds=claim_seconds)
 
-    def record_retry(self, error_id: int, success: bool = False, error_message: str | None = None) -> ErrorRecord:
+    def record_retry(
+        self, error_id: int, success: bool = False, error_message: str | None = None, claim: int | None = None
+    ) -> ErrorRecord:
         """Count a retry. The last failure that is allowed moves the record to the dead letters.
+
+        Args:
+            claim: the number of the claim under which it was tried, from the record that was handed out; needed while the
+                claim holds.
 
         Raises:
             ErrorRecordNotFound.
-            StatusConflict: it is not open, or no retry is left.
+            StatusConflict: it is not open, or no retry is left; or it is claimed, and not under this claim.
         """
         return error_log.record_retry(
             self.registry,
             error_id,
             success,
             error_message,
+            claim=claim,
             backoff=self._backoff,
             redact_columns=self._redacted,
         )

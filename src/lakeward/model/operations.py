@@ -142,6 +142,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int
     next_retry_at: datetime | None  # none: it is not tried again
     claimed_until: datetime | None  # somebody tries it, until then at most
+    claim: int  # the number of the latest claim
     status: ErrorStatus
     occurred_at: datetime  # at first
     last_retry_at: datetime | None

@@ -9,6 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from lakeward.errors import DataLoss
+from lakeward.model.files import Intent
 from lakeward.model.topics import SegmentInfo, Topic
 from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.file_writer import write_files
@@ -21,6 +22,7 @@ from lakeward.registry.log import SegmentFile
 from lakeward.storage.engine import StorageEngine
 from lakeward.store import intents as intent_store
 from lakeward.store import segments as segment_store
+from lakeward.store.retry import retried
 
 LEASE_SECONDS = 30.0
 TARGET_BYTES = 128 << 20
@@ -85,16 +87,30 @@ def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: 
     try:
         made = _write(log_target(topic, intent, engine, WHOLE), _records(run, engine))
         _check(topic, run, made, engine)
-        with registry.database.transaction() as connection:
-            topics.locked_partitions(connection, topic, [run[0].partition_id])
-            leases.check(connection, lease)
-            if _is_there(connection, topic, run) and intent_store.take(connection, intent.intent_id):
-                segments.replace_in(connection, registry, topic, run, _merged(topic, run, made), intent.intent_id)
-                is_swapped = True
+        is_swapped = _swap(registry, topic, intent, run, _merged(topic, run, made), lease)
     finally:
         if not is_swapped:  # it failed, or retention was quicker
             intents.give_up(registry, intent)
     return made.size if is_swapped else None
+
+
+@retried
+def _swap(
+    registry: Registry,
+    topic: Topic,
+    intent: Intent,
+    run: Sequence[SegmentInfo],
+    merged: SegmentInfo,
+    lease: leases.Lease,
+) -> bool:
+    """Put a merged segment in the place of its run; false if that has changed meanwhile."""
+    with registry.database.transaction() as connection:
+        topics.locked_partitions(connection, topic, [run[0].partition_id])
+        if not _is_there(connection, topic, run) or not intent_store.take(connection, intent.intent_id):
+            return False
+        leases.check(connection, lease)
+        segments.replace_in(connection, registry, topic, run, merged, intent.intent_id)
+        return True
 
 
 def _is_there(connection: sa.Connection, topic: Topic, run: Sequence[SegmentInfo]) -> bool:

@@ -38,6 +38,7 @@ from lakeward.registry import Registry, groups, open_registry, topics
 from lakeward.storage.engines import engine_for, engine_name
 from lakeward.store import dialect, partitions
 from lakeward.store import groups as group_store
+from lakeward.store.retry import retried
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 OPTIONS = (
@@ -363,6 +364,7 @@ def _planned(reading: _Reading) -> dict[str, dict[int, int]]:
     return found
 
 
+@retried
 def _plan(reading: _Reading, offsets: Mapping[str, Mapping[int, int]], group_key: int | None) -> int | None:
     """Remember how far the stream has planned to read; the group's key. Raises ConsumerGroupNotFound: it was deleted."""
     if reading.group is None:

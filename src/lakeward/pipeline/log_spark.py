@@ -174,7 +174,7 @@ def _segments(target: WriteTarget, prefix: str) -> list[SegmentFile]:
     objects = {info.location: info.size for info in target.engine.list(prefix)}
     ours = sorted(location for location in objects if location.endswith(".parquet"))
     target.engine.delete([location for location in objects if location not in ours])
-    target.engine.sync(ours, below=target.table.location)
+    target.engine.sync(ours)
 
     def segment(location: str) -> SegmentFile:
         with target.engine.open_input(location) as source:

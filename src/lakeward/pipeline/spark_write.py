@@ -123,7 +123,7 @@ def write_rows(
     staged = _with_properties(java, table, _properties(target, schema, spec))
     written = _write_staged(java, rows, staged, target, catalog, options or {})
     files = [_data_file(content, schema, spec, target) for content in written]
-    target.engine.sync([file.path for file in files], below=target.of_table.location)
+    target.engine.sync([file.path for file in files])
     return _completed(files, target.engine, loaded)
 
 

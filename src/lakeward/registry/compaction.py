@@ -23,8 +23,9 @@ from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.settling import settled
 from lakeward.registry.snapshots import Pending, hold_name
-from lakeward.store import dialect, files, retired, stats
+from lakeward.store import dialect, files, locks, retired, stats
 from lakeward.store import intents as intent_store
+from lakeward.store.retry import retried
 
 PartitionId = tuple[int, str]  # spec id, partition key
 State = Literal["landing", "pending", "committed"]
@@ -149,7 +150,7 @@ def swap(
         intent,
         str(table.identifier),
         commit=lambda: _swap(registry, table, intent, old, made, lease, run),
-        lock=lambda connection: dialect.lock_tables(connection, [table.table_id]),
+        lock=lambda connection: locks.tables(connection, [table.table_id]),
         answer=answer,
     )
 
@@ -171,6 +172,7 @@ def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[Data
         )
 
 
+@retried
 def _swap(
     registry: Registry,
     table: Table,
@@ -181,7 +183,7 @@ def _swap(
     run: Counting | None,
 ) -> bool:
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         if not intent_store.take(connection, intent.intent_id):
             raise Conflict(f"the intent {intent.intent_id} is gone: the table was dropped, or the lease ran out")
         if lease is not None:

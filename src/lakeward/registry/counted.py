@@ -22,6 +22,7 @@ from lakeward.registry.error_types import error_code
 from lakeward.registry.handle import Registry
 from lakeward.registry.recording import described, insert_failure, message_of, not_recorded
 from lakeward.store import dialect
+from lakeward.store.retry import retried
 
 
 class Counting(Protocol):
@@ -89,32 +90,34 @@ class AtOnce:
     def did_nothing(self) -> None:
         """Write a completed run of no rows, by itself: there was no commit that could. What goes wrong is logged."""
         try:
-            with self._registry.database.transaction(durable=False) as connection:
-                self._insert(connection, SyncStatus.COMPLETED, SyncRunStatistics(), dialect.now(connection))
+            self._write(SyncStatus.COMPLETED)
         except Exception as problem:
             log.warning("sync_run_end_not_recorded", status="completed", error=str(problem), code=error_code(problem))
 
     def failed(self, error: BaseException) -> None:
         """Write a failed run and its error, or after an interrupt a cancelled one. What goes wrong is logged."""
-        is_error = isinstance(error, Exception)
-        status = SyncStatus.FAILED if is_error else SyncStatus.CANCELLED
         try:
-            with self._registry.database.transaction() as connection:
-                now = dialect.now(connection)
-                run_id = self._insert(connection, status, SyncRunStatistics(), now, message_of(error))
-                if is_error:
-                    insert_failure(
-                        self._registry,
-                        error,
-                        self._schema_name,
-                        self._table_name,
-                        sync_run_id=run_id,
-                        operation=self._operation,
-                        failure_key=self._failure_key,
-                        connection=connection,
-                    )
+            self._write(SyncStatus.FAILED if isinstance(error, Exception) else SyncStatus.CANCELLED, error)
         except Exception as problem:
             not_recorded(error, problem)
+
+    @retried
+    def _write(self, status: SyncStatus, error: BaseException | None = None) -> None:
+        """Write the run of no rows by itself; a failed one with its error."""
+        with self._registry.database.transaction(durable=error is not None) as connection:
+            now, message = dialect.now(connection), None if error is None else message_of(error)
+            run_id = self._insert(connection, status, SyncRunStatistics(), now, message)
+            if error is not None and status == SyncStatus.FAILED:
+                insert_failure(
+                    self._registry,
+                    error,
+                    self._schema_name,
+                    self._table_name,
+                    sync_run_id=run_id,
+                    operation=self._operation,
+                    failure_key=self._failure_key,
+                    connection=connection,
+                )
 
     def _insert(
         self,

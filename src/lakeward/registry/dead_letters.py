@@ -23,10 +23,11 @@ from lakeward.model.operations import (
     ErrorStatus,
     OperationType,
 )
-from lakeward.registry import arguments, redaction, runs
+from lakeward.registry import arguments, claims, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
 from lakeward.store import dead_letters, dialect, error_log
+from lakeward.store.retry import retried
 
 PAGE = 100
 CLAIM_SECONDS = 300.0
@@ -47,6 +48,7 @@ class Repair(NamedTuple):
     claim: int | None = None
 
 
+@retried
 def add(
     registry: Registry,
     schema_name: str,
@@ -279,6 +281,7 @@ def counts(registry: Registry, chosen: DeadLetterFilter = EVERYTHING) -> dict[st
 
 
 # Working on them ----------------------------------------------------------------------------------------------------------
+@retried
 def claim(
     registry: Registry,
     worker: str,
@@ -312,6 +315,7 @@ _ALLOWED: dict[str, frozenset[str]] = {
 _STATUS = {"released": "pending", "requeued": "pending", "resolved": "resolved", "discarded": "discarded"}
 
 
+@retried
 def change(
     registry: Registry,
     what: str,
@@ -336,6 +340,19 @@ def change(
         found = _load(joint, dead_letter_id, lock=True)
         now = dialect.now(joint)
         _check_state(found, what, claim, now)
+        if found.status.value not in _ALLOWED[what]:
+            raise StatusConflict(
+                f"the dead letter {dead_letter_id} is {found.status.value} and cannot be {what}; "
+                f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
+            )
+        claims.check(
+            f"the dead letter {dead_letter_id}",
+            claim,
+            current=found.claim if found.status == DeadLetterStatus.PROCESSING else None,
+            until=found.claimed_until,
+            by=f" by {found.claimed_by}",
+            now=now,
+        )
         changed = _changed(joint, found, what, note)
         _end_errors(joint, [changed], what, note)
         return changed
@@ -401,18 +418,27 @@ def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resol
     narrowed = checked(chosen)
     done, after = 0, 0
     while True:
-        with registry.database.transaction() as connection:
-            found = dead_letters.ids(connection, narrowed, states, after=after, limit=BULK)
-            changed = []
-            for each in found:
-                locked = dead_letters.load(connection, each, lock=True)
-                if locked is not None and locked.status.value in states:
-                    changed.append(_changed(connection, locked, what, note))
-            _end_errors(connection, changed, what, note)
-        done += len(changed)
+        found, changed = _change_batch(registry, what, narrowed, states, note, after)
+        done += changed
         if len(found) < BULK:
             return done
         after = found[-1]
+
+
+@retried
+def _change_batch(
+    registry: Registry, what: str, chosen: DeadLetterFilter, states: frozenset[str], note: str | None, after: int
+) -> tuple[list[int], int]:
+    """(ids of the next that were chosen, how many of them were changed)."""
+    with registry.database.transaction() as connection:
+        found = dead_letters.ids(connection, chosen, states, after=after, limit=BULK)
+        changed = []
+        for each in found:
+            locked = dead_letters.load(connection, each, lock=True)
+            if locked is not None and locked.status.value in states:
+                changed.append(_changed(connection, locked, what, note))
+        _end_errors(connection, changed, what, note)
+        return found, len(changed)
 
 
 def checked(chosen: DeadLetterFilter) -> DeadLetterFilter:

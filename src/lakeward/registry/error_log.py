@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict
+from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict, TransactionConflict
 from lakeward.model import exact
 from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
-from lakeward.registry import arguments, dead_letters, redaction, runs
+from lakeward.registry import arguments, claims, dead_letters, redaction, runs
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
 from lakeward.store import dead_letters as stored_letters
 from lakeward.store import dialect, error_log
+from lakeward.store.retry import retried
 
 PAGE = 100
 CLAIM_SECONDS = 300.0  # how long what errors_due hands out is kept from others
@@ -48,6 +49,7 @@ class Backoff(msgspec.Struct, frozen=True):
 DEFAULT_BACKOFF = Backoff()
 
 
+@retried
 def log(
     registry: Registry,
     schema_name: str,
@@ -107,6 +109,7 @@ def log(
         return write(joint, {**values, "occurred_at": now, "next_retry_at": due})
 
 
+@retried
 def due(
     registry: Registry,
     limit: int = PAGE,
@@ -116,7 +119,7 @@ def due(
 ) -> list[ErrorRecord]:
     """Hand out errors whose retry is due, the longest due first. Nobody else gets them for `claim_seconds`.
 
-    Whoever gets one tries it again and says so by `record_retry` or `resolve`.
+    Whoever gets one tries it again and says so by `record_retry`, with the record's `claim`.
     """
     kept, most = arguments.span(claim_seconds, "claim_seconds", "seconds"), arguments.whole(limit, "limit", 1)
     arguments.text_or_none(schema_name, "schema_name")
@@ -125,24 +128,29 @@ def due(
         return error_log.take_due(connection, now, now + kept, most, schema_name)
 
 
+@retried
 def record_retry(
     registry: Registry,
     error_id: int,
     success: bool = False,
     error_message: str | None = None,
     *,
+    claim: int | None = None,
     backoff: Backoff = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
 ) -> ErrorRecord:
     """Count a retry. A success resolves the error. A failure sets the next retry; the last one that is allowed moves the
     record, if there is one, to the dead letters: the error then stays open until the dead letter is dealt with.
 
+    `claim`: the number of the claim under which it was tried; needed while the claim of whoever was handed it holds.
+
     Raises:
         ErrorRecordNotFound.
-        StatusConflict: it is not open, or no retry is left.
+        StatusConflict: it is not open, or no retry is left; or it is claimed, and not under this claim.
     """
     message = redaction.storable(error_message)  # which takes its time with a long text
     arguments.whole(error_id, "error_id")
+    arguments.whole_or_none(claim, "claim")
     with registry.database.transaction() as connection:
         # Locked before the error, as whoever ends dead letters does, so that no two wait for each other.
         letter = stored_letters.of_error(connection, error_id, lock=True)
@@ -152,7 +160,9 @@ def record_retry(
                 f"the error {error_id} was tried again {error.retry_count} times, which is all that max_retries allows; "
                 "resolve or ignore it, or see its dead letter"
             )
-        now = max(dialect.now(connection), error.occurred_at)
+        now = dialect.now(connection)
+        _check_claim(error, claim, now)
+        now = max(now, error.occurred_at)
         count = error.retry_count + 1
         values: dict[str, Any] = {"retry_count": count, "last_retry_at": now, "claimed_until": None}
         if success:
@@ -163,9 +173,16 @@ def record_retry(
         values["next_retry_at"] = now + backoff.wait(count) if count < error.max_retries else None
         failed = error_log.update(connection, error_id, values)
         if count == error.max_retries and failed.record_data is not None:
-            letter = letter or stored_letters.of_error(connection, error_id)  # since a moment
+            if letter is None and stored_letters.of_error(connection, error_id) is not None:
+                raise TransactionConflict(f"a dead letter of the error {error_id} came meanwhile; try again")
             dead_letters.add_failed(connection, failed, letter, redact_columns)
         return failed
+
+
+def _check_claim(error: ErrorRecord, claim: int | None, now: datetime) -> None:
+    """Raises StatusConflict."""
+    current = None if error.claimed_until is None else error.claim
+    claims.check(f"the error {error.id}", claim, current=current, until=error.claimed_until, by="", now=now)
 
 
 def _open(connection: sa.Connection, error_id: int, what: str) -> ErrorRecord:
@@ -193,6 +210,7 @@ def ignore(registry: Registry, error_id: int, resolution: str | None = None) -> 
     return _end(registry, error_id, ErrorStatus.IGNORED, resolution)
 
 
+@retried
 def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str | None) -> ErrorRecord:
     note = redaction.storable(resolution)
     with registry.database.transaction() as connection:
@@ -210,12 +228,19 @@ def end_all(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, resolu
     note, done, after = redaction.storable(resolution), 0, 0
     narrowed = checked(chosen)
     while True:
-        with registry.database.transaction() as connection:
-            found = error_log.open_ids(connection, narrowed, after, BULK)
-            done += error_log.end(connection, found, status, dialect.now(connection), note)
+        found = _end_batch(registry, status, narrowed, note, after)
+        done += len(found)
         if len(found) < BULK:
             return done
         after = found[-1]
+
+
+@retried
+def _end_batch(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, note: str | None, after: int) -> list[int]:
+    with registry.database.transaction() as connection:
+        found = error_log.open_ids(connection, chosen, after, BULK)
+        error_log.end(connection, found, status, dialect.now(connection), note)
+        return found
 
 
 def checked(chosen: ErrorFilter) -> ErrorFilter:

@@ -18,6 +18,7 @@ from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
 from lakeward.registry.tables import Which, find_locked, find_which, no_such_version
 from lakeward.store import dialect, tables
+from lakeward.store.retry import retried
 
 
 class Edited(msgspec.Struct, frozen=True):
@@ -32,6 +33,7 @@ class Edited(msgspec.Struct, frozen=True):
 Edit = Callable[[sa.Connection, Table, Sequence[TableMetadata]], Edited]
 
 
+@retried
 def alter(registry: Registry, which: Which, change: str, edit: Edit) -> TableMetadata:
     """Make a new version of a table's metadata by `edit`; one that changes nothing makes none.
 
@@ -191,6 +193,7 @@ def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | 
     return alter(registry, name, "set_sort_order", edit)
 
 
+@retried
 def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata:
     """Bring an earlier version of the metadata back, as a new version. Field ids given since stay given.
 

@@ -22,6 +22,7 @@ from lakeward.registry.leases import Lease
 from lakeward.store import changes, cursors, dialect, info
 from lakeward.store.changes import Change, Wanted
 from lakeward.store.database import Database
+from lakeward.store.retry import retried
 
 TRIM_BATCH = 5_000  # rows that one transaction deletes
 COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
@@ -156,6 +157,7 @@ def _cursor(row: Any) -> Cursor:
     return Cursor(row.astha, row.subscriber, position, row.state, row.seen_at)
 
 
+@retried
 def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[str]) -> list[Cursor]:
     """Where these subscribers stand, as the one who looks after them from now on: their positions are waited for again.
 
@@ -172,6 +174,7 @@ def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[
     return [_cursor(row) for row in rows]
 
 
+@retried
 def save_cursors(
     registry: Registry,
     lease: Lease,
@@ -202,14 +205,19 @@ def trim(registry: Registry, *, keep_seconds: float | None = None) -> int:
     keep = registry.settings.feed_keep_seconds if keep_seconds is None else keep_seconds
     total = 0
     while True:
-        with registry.database.transaction() as connection:
-            deleted = _trim_once(connection, keep)
+        deleted = _trim_once(registry, keep)
         total += deleted
         if deleted < TRIM_BATCH:
             return total
 
 
-def _trim_once(connection: sa.Connection, keep_seconds: float) -> int:
+@retried
+def _trim_once(registry: Registry, keep_seconds: float) -> int:
+    with registry.database.transaction() as connection:
+        return _trimmed(connection, keep_seconds)
+
+
+def _trimmed(connection: sa.Connection, keep_seconds: float) -> int:
     before = dialect.now(connection) - timedelta(seconds=keep_seconds)
     waited_for: list[Position] = []
     for cursor in (_cursor(row) for row in cursors.load_all(connection)):
@@ -246,6 +254,7 @@ class ParkedEvent(msgspec.Struct, frozen=True, kw_only=True):
     parked_at: datetime
 
 
+@retried
 def park(
     registry: Registry, lease: Lease, astha: str, subscriber: str, change: Change, attempts: int, error: str
 ) -> None:
@@ -280,6 +289,7 @@ def count_parked(registry: Registry, astha: str) -> dict[str, int]:
         return cursors.count_parked(connection, astha)
 
 
+@retried
 def discard(registry: Registry, parked_id: int) -> None:
     """Let a parked event go: its subscriber refreshed when it was parked, so nothing depends on it.
 

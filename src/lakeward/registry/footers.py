@@ -19,7 +19,8 @@ from lakeward.model.tables import Table, TableMetadata
 from lakeward.registry.handle import Registry
 from lakeward.registry.tables import Which, find_which
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
-from lakeward.store import dialect, files, footers, retired
+from lakeward.store import dialect, files, footers, locks, retired
+from lakeward.store.retry import retried
 
 DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
@@ -81,9 +82,14 @@ def _read_again(registry: Registry, row: PartitionMetadata) -> pq.FileMetaData:
     data = encode_footer(footer)
     fits = len(data) <= registry.settings.footer_limit
     if fits or row.metadata is not None:
-        with registry.database.transaction() as connection:
-            footers.replace(connection, row.file_path, data if fits else None, len(data))
+        _replace(registry, row.file_path, data if fits else None, len(data))
     return footer
+
+
+@retried
+def _replace(registry: Registry, path: str, data: bytes | None, size: int) -> None:
+    with registry.database.transaction() as connection:
+        footers.replace(connection, path, data, size)
 
 
 def plan(registry: Registry, which: Which, prepare: Callable[[list[TableMetadata]], R]) -> tuple[Plan, R]:
@@ -173,10 +179,11 @@ def rebuild(registry: Registry, table: Table) -> int:
     return len(paths)
 
 
+@retried
 def _store(registry: Registry, table: Table, read: Mapping[str, bytes]) -> None:
     limit = registry.settings.footer_limit
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         now = dialect.now(connection)
         still = {file.file_path for file in files.by_paths(connection, read)}  # a file may have left meanwhile
         footers.delete(connection, still)
@@ -203,9 +210,16 @@ def delete_partition_metadata_batch(registry: Registry, paths: Iterable[str]) ->
     remaining = iter(paths)
     deleted, size = 0, DELETE_FIRST
     while part := list(islice(remaining, size)):
-        with registry.database.transaction() as connection:
-            started = time.perf_counter()  # not before: waiting for others says nothing of the size
-            deleted += footers.delete(connection, part)
-        seconds = max(time.perf_counter() - started, 1e-6)
+        gone, seconds = _delete_part(registry, part)
+        deleted += gone
         size = max(1, min(int(size * min(DELETE_SECONDS / seconds, 4.0)), DELETE_MOST))
     return deleted
+
+
+@retried
+def _delete_part(registry: Registry, paths: list[str]) -> tuple[int, float]:
+    """(how many there were, the seconds that it took)."""
+    with registry.database.transaction() as connection:
+        started = time.perf_counter()  # not before: waiting for others says nothing of the size
+        deleted = footers.delete(connection, paths)
+    return deleted, max(time.perf_counter() - started, 1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -13,6 +13,7 @@ from lakeward.model.topics import MAX_OFFSET, ConsumerGroup, ConsumerOffset, Par
 from lakeward.registry import topics
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, groups, partitions
+from lakeward.store.retry import retried
 
 MAX_GROUP_LENGTH = 255
 
@@ -24,6 +25,7 @@ def _check_name(group_id: str) -> None:
         )
 
 
+@retried
 def ensure(registry: Registry, group_id: str) -> None:
     """Make a group; one that exists stays as it is. Raises InvalidName."""
     with registry.database.transaction() as connection:
@@ -31,11 +33,12 @@ def ensure(registry: Registry, group_id: str) -> None:
 
 
 def ensure_in(connection: sa.Connection, registry: Registry, group_id: str, now: datetime) -> int:
+    """The group's key; the group is not deleted before the transaction ends."""
     _check_name(group_id)
-    found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+    found = groups.shared_key(connection, registry.warehouse.warehouse_id, group_id)
     if found is None:
         groups.insert(connection, registry.warehouse.warehouse_id, group_id, now)
-        found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
+        found = groups.shared_key(connection, registry.warehouse.warehouse_id, group_id)
     assert found is not None
     return found
 
@@ -68,6 +71,7 @@ def list_groups(registry: Registry) -> list[str]:
         return groups.page(connection, registry.warehouse.warehouse_id)
 
 
+@retried
 def delete(registry: Registry, group_id: str) -> None:
     """Raises ConsumerGroupNotFound."""
     with registry.database.transaction() as connection:
@@ -101,14 +105,22 @@ def commit(registry: Registry, group_id: str, offsets: Iterable[ConsumerOffset],
     by_name: dict[str, dict[int, ConsumerOffset]] = {}
     for each in offsets:
         by_name.setdefault(each.topic, {})[each.partition_id] = each
+    _commit(registry, group_id, by_name, strict)
+
+
+@retried
+def _commit(
+    registry: Registry, group_id: str, by_name: Mapping[str, Mapping[int, ConsumerOffset]], strict: bool
+) -> None:
     with registry.database.transaction() as connection:
         for name, chosen in sorted(by_name.items()):
             topic = topics.load_in(connection, registry, name)
             commit_in(connection, registry, group_id, topic, chosen.values(), strict=strict)
 
 
+@retried
 def commit_read(
-    registry: Registry, group_id: str, offsets: Iterable[tuple[Topic, Mapping[int, int]]], key: int | None = None
+    registry: Registry, group_id: str, offsets: Collection[tuple[Topic, Mapping[int, int]]], key: int | None = None
 ) -> int:
     """Commit how far topics were read, in one transaction: offsets by partition, of those very topics.
 

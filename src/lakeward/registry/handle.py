@@ -28,6 +28,7 @@ from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
 from lakeward.store import dialect, info, intents, migrate, tables, warehouses
 from lakeward.store.database import Database
+from lakeward.store.retry import retried
 
 VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not remembered
 
@@ -231,6 +232,7 @@ def adopt_warehouse(registry: Registry) -> str | None:
     return before
 
 
+@retried
 def _warehouse(database: Database, settings: Settings, touch: bool) -> tuple[Warehouse, bool]:
     """The warehouse, and whether it is known to be this registry's. One that is not new is looked at when it is first used."""
     location = warehouse_location(settings.warehouse)
@@ -322,5 +324,10 @@ class _Keeper:
         with self._lock:
             self._kept -= kept - still
         if still:
-            with database.transaction() as connection:
-                intents.renew(connection, still, dialect.now(connection) + lease)
+            _renew(database, still, lease)
+
+
+@retried
+def _renew(database: Database, intent_ids: set[str], lease: timedelta) -> None:
+    with database.transaction() as connection:
+        intents.renew(connection, intent_ids, dialect.now(connection) + lease)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime, time, timedelta
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -12,7 +14,10 @@ import sqlalchemy as sa
 from lakeward.errors import InvalidInput
 from lakeward.registry import arguments, leases
 from lakeward.registry.handle import Registry
-from lakeward.store import dead_letters, dialect, error_log, runs, schema_versions, upkeep
+from lakeward.store import dead_letters, dialect, error_log, locks, runs, schema_versions, upkeep
+from lakeward.store.retry import retried
+
+T = TypeVar("T")
 
 LEASE = "metadata:cleanup"
 LEASE_SECONDS = 30.0
@@ -24,6 +29,7 @@ CLEANUP_SECONDS = 3_600.0  # between two in the background
 FOREVER = 1 << 62  # seconds that are kept where nothing is to be deleted
 
 
+@retried
 def keep_at_least(registry: Registry, days: float | None) -> None:
     """From now on no process deletes operations metadata that ended less than `days` ago; none: nothing at all.
 
@@ -36,17 +42,18 @@ def keep_at_least(registry: Registry, days: float | None) -> None:
         row = upkeep.load(connection, CLEANUP)
     if row is None or (row.keep_seconds or 0) < seconds:
         with registry.database.transaction() as connection:
-            dialect.lock_name(connection, LEASE)
+            locks.name(connection, LEASE)
             upkeep.set_keep(connection, CLEANUP, max(seconds, _kept(connection)))
 
 
+@retried
 def set_retention(registry: Registry, days: float | None) -> None:
     """Say how long operations metadata is kept, less than before too; none: for ever.
 
     Raises InvalidInput: days that are not above 0.
     """
     with registry.database.transaction() as connection:
-        dialect.lock_name(connection, LEASE)
+        locks.name(connection, LEASE)
         upkeep.set_keep(connection, CLEANUP, _seconds(days))
 
 
@@ -94,15 +101,13 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
             "sync_runs": _emptied(registry, lease, age, runs.delete_ended),
             "schema_registry": _old_versions(registry, lease, age),
         }
-        with registry.database.transaction() as connection:
-            leases.check(connection, lease)
-            upkeep.set_due(connection, CLEANUP, dialect.now(connection) + timedelta(seconds=CLEANUP_SECONDS))
+        _done(registry, lease)
         return done
 
 
 def _before(connection: sa.Connection, age: timedelta) -> datetime | None:
     """What ended before may go, as of this transaction; none where nothing may. Waits for who changes the retention."""
-    dialect.lock_name(connection, LEASE)
+    locks.name(connection, LEASE)
     seconds = _kept(connection)
     if seconds >= FOREVER:
         return None
@@ -117,10 +122,7 @@ def _emptied(
 ) -> int:
     total = 0
     while True:
-        with registry.database.transaction() as connection:
-            leases.check(connection, lease)
-            before = _before(connection, age)
-            gone = 0 if before is None else delete(connection, before, BATCH)
+        gone = _under(registry, lease, age, lambda connection, before: delete(connection, before, BATCH), 0)
         total += gone
         if gone < BATCH:
             return total
@@ -129,15 +131,33 @@ def _emptied(
 def _old_versions(registry: Registry, lease: leases.Lease, age: timedelta) -> int:
     total = after = 0
     while True:
-        with registry.database.transaction() as connection:
-            leases.check(connection, lease)
-            before = _before(connection, age)
-            if before is None:
-                return total
-            gone, after = schema_versions.delete_old(connection, before, KEPT_VERSIONS, BATCH, after)
+        delete = partial(schema_versions.delete_old, keep=KEPT_VERSIONS, limit=BATCH, after=after)
+        gone, after = _under(registry, lease, age, delete, (0, 0))
         total += gone
         if not after:
             return total
+
+
+@retried
+def _under(
+    registry: Registry,
+    lease: leases.Lease,
+    age: timedelta,
+    delete: Callable[[sa.Connection, datetime], T],
+    nothing: T,
+) -> T:
+    """What `delete` makes of the time before which all may go; `nothing` where nothing may."""
+    with registry.database.transaction() as connection:
+        before = _before(connection, age)
+        leases.check(connection, lease)
+        return nothing if before is None else delete(connection, before)
+
+
+@retried
+def _done(registry: Registry, lease: leases.Lease) -> None:
+    with registry.database.transaction() as connection:
+        leases.check(connection, lease)
+        upkeep.set_due(connection, CLEANUP, dialect.now(connection) + timedelta(seconds=CLEANUP_SECONDS))
 
 
 # When -----------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from lakeward.model.topics import Topic
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import flush_prefix, write_prefix
 from lakeward.store import dialect, intents, tables, topics
+from lakeward.store.retry import retried
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 
@@ -74,20 +75,32 @@ def abort(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> N
     has taken can never be registered: its files go too, and its row stays for the last sweep.
     """
     registry.let_go(intent.intent_id)
+    marked, is_ours = _mark(registry, intent)
+    if marked is None:
+        return
+    registry.engine(intent.prefix).delete_prefix(intent.prefix)
+    if is_ours:
+        _finish(registry, intent, marked, sweep_again)
+
+
+@retried
+def _mark(registry: Registry, intent: Intent) -> tuple[datetime | None, bool]:
+    """(when it was marked, whether it was open until now); no time for one that is registered."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         is_ours = intents.mark_recovered(connection, intent.intent_id, now, sweep_after=now)
-        if not is_ours and not intents.is_known(connection, intent.intent_id):
-            return
-    registry.engine(intent.prefix).delete_prefix(intent.prefix)
-    if not is_ours:
-        return
+        is_known = is_ours or intents.is_known(connection, intent.intent_id)
+        return now if is_known else None, is_ours
+
+
+@retried
+def _finish(registry: Registry, intent: Intent, marked: datetime, sweep_again: bool) -> None:
     with registry.database.transaction() as connection:
         if sweep_again:
             wait = timedelta(seconds=registry.settings.sweep_after_seconds)
-            intents.sweep_at(connection, intent.intent_id, now + wait)
+            intents.sweep_at(connection, intent.intent_id, marked + wait)
         else:
-            intents.forget(connection, intent.intent_id, recovered_before=now)
+            intents.forget(connection, intent.intent_id, recovered_before=marked)
 
 
 def give_up(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> None:

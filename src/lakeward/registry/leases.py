@@ -15,9 +15,17 @@ from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.logs import log
 from lakeward.registry import turns
 from lakeward.registry.handle import Registry
-from lakeward.store import dialect, leases
+from lakeward.store import dialect, leases, locks
+from lakeward.store.retry import retried
 
 POLL_SECONDS = 0.05
+# It goes on while the machine is suspended, as the leases' times in the registry do; Linux's usual one stands still.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds, of this process's machine: what the times of `held`'s `good_until` are compared with."""
+    return time.clock_gettime(CLOCK)
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -40,9 +48,7 @@ def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0,
     place: turns.Turn | None = None
     try:
         while True:
-            with registry.database.transaction() as connection:
-                dialect.lock_tables(connection, locked)
-                lease = _in_turn(connection, registry, name, seconds, place)
+            lease = _in_turn(registry, name, seconds, locked, place)
             if isinstance(lease, Lease):
                 return lease
             if time.monotonic() >= deadline:
@@ -59,16 +65,19 @@ def _queue(name: str) -> str:
     return f"waits:{name}:"
 
 
+@retried
 def _in_turn(
-    connection: sa.Connection, registry: Registry, name: str, seconds: float, place: turns.Turn | None
+    registry: Registry, name: str, seconds: float, locked: Sequence[int], place: turns.Turn | None
 ) -> Lease | str:
     """The lease, if nobody waits who came earlier, or the name of who has it."""
-    first = turns.first(connection, _queue(name))
-    is_next = first is None or (place is not None and first == place.name)
-    lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"
-    if place is not None:
-        turns.keep(connection, registry, place)
-    return lease
+    with registry.database.transaction() as connection:
+        locks.tables(connection, locked)
+        first = turns.first(connection, _queue(name))
+        is_next = first is None or (place is not None and first == place.name)
+        lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"
+        if place is not None:
+            turns.keep(connection, registry, place)
+        return lease
 
 
 def _try(connection: sa.Connection, registry: Registry, name: str, seconds: float) -> Lease | str:
@@ -92,6 +101,7 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
     return Lease(name, registry.owner, found.fence + 1, until, seconds)
 
 
+@retried
 def renew(registry: Registry, lease: Lease) -> Lease:
     """Raises LeaseLost: it ran out, or another owner has it."""
     with registry.database.transaction() as connection:
@@ -103,6 +113,7 @@ def renew(registry: Registry, lease: Lease) -> Lease:
     return msgspec.structs.replace(lease, expires_at=until)
 
 
+@retried
 def release(registry: Registry, lease: Lease) -> None:
     with registry.database.transaction() as connection:
         leases.release(connection, lease.name, lease.fence, dialect.now(connection))
@@ -140,10 +151,10 @@ def held(
     A renewal that fails is not reported here: `check` in the protected transaction is what counts.
 
     Args:
-        good_until: told the moment of `time.monotonic` until which nobody else can have the lease, at each renewal. It goes
-            on while a process is stopped, so a process that wakes up sees at once that its time has passed.
+        good_until: told the moment of `clock` until which nobody else can have the lease, at each renewal. It goes on while a
+            process is stopped or its machine suspended, so a process that wakes up sees at once that its time has passed.
     """
-    asked = time.monotonic()
+    asked = clock()
     lease = acquire(registry, name, seconds=seconds, wait=wait, locked=locked)
     if good_until is not None:
         good_until(asked + seconds)
@@ -152,7 +163,7 @@ def held(
     def keep() -> None:
         while not done.wait(seconds / 3):
             try:
-                asked = time.monotonic()
+                asked = clock()
                 renew(registry, lease)
                 if good_until is not None:
                     good_until(asked + seconds)

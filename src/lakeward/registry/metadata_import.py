@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -30,6 +30,7 @@ from lakeward.registry.positions import check_names
 from lakeward.registry.schema_versions import MAX_INT32
 from lakeward.store import dialect, foreign_metadata, markers, schema_versions
 from lakeward.store.database import Database
+from lakeward.store.retry import retried
 
 Row = Mapping[str, Any]
 BATCH = 200  # rows that one transaction keeps
@@ -81,14 +82,12 @@ def _table(registry: Registry, source: Database, schema: str, name: str) -> Tabl
     seen: set[Any] = set()
     with source.read() as connection:
         for rows in _batches(foreign_metadata.rows(connection, schema, name)):
-            with registry.database.transaction() as target:
-                for row in rows:
-                    try:
-                        _check_id(row, seen)
-                        with target.begin_nested():  # one that is refused undoes nothing else
-                            kept[_KEEP[name](target, prefix, _plain(row))] += 1
-                    except _REFUSALS as error:
-                        refused.append(f"{row.get('id')}: {_reason(error)}")
+            for row, outcome in zip(rows, _import(registry, name, prefix, rows, seen), strict=True):
+                if isinstance(outcome, str):
+                    kept[outcome] += 1
+                else:
+                    refused.append(f"{row.get('id')}: {_reason(outcome)}")
+            seen.update(row.get("id") for row in rows)
     return TableImport(name, sum(kept.values()) + len(refused), **kept, refused=refused)
 
 
@@ -96,6 +95,24 @@ _REFUSALS = (
     *(LakewardError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError),
     *(sa.exc.IntegrityError, sa.exc.DataError),
 )
+
+
+@retried
+def _import(
+    registry: Registry, name: str, prefix: str, rows: Sequence[Row], before: Collection[Any]
+) -> list[str | Exception]:
+    """What became of each row: 'imported', 'ended' or 'present', or why it was refused. `before`: ids of earlier rows."""
+    seen = set(before)
+    outcomes: list[str | Exception] = []
+    with registry.database.transaction() as target:
+        for row in rows:
+            try:
+                _check_id(row, seen)
+                with target.begin_nested():  # one that is refused undoes nothing else
+                    outcomes.append(_KEEP[name](target, prefix, _plain(row)))
+            except _REFUSALS as error:
+                outcomes.append(error)
+    return outcomes
 
 
 def _reason(error: Exception) -> str:

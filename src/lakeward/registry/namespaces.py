@@ -12,6 +12,7 @@ from lakeward.model.tables import Namespace
 from lakeward.registry.handle import Registry
 from lakeward.registry.secrets import check_properties
 from lakeward.store import dialect, namespaces, tables
+from lakeward.store.retry import retried
 
 
 def find(connection: sa.Connection, registry: Registry, levels: tuple[str, ...]) -> Namespace:
@@ -43,6 +44,7 @@ def list_namespaces(
         return namespaces.below(connection, registry.warehouse.warehouse_id, levels, after, limit)
 
 
+@retried
 def create(
     registry: Registry,
     name: NamespaceName,
@@ -74,6 +76,7 @@ def create(
         return find(connection, registry, levels)
 
 
+@retried
 def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[str, str]) -> Namespace:
     """Replace all properties. Raises NamespaceNotFound, InvalidInput."""
     check_properties(properties)
@@ -83,6 +86,7 @@ def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[
         return find(connection, registry, found.levels)
 
 
+@retried
 def drop(registry: Registry, name: NamespaceName) -> None:
     """Raises NamespaceNotFound, NamespaceNotEmpty."""
     levels = parse_namespace(name)

@@ -17,6 +17,7 @@ from lakeward.registry import arguments
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, markers, runs
 from lakeward.store.database import Database
+from lakeward.store.retry import retried
 
 
 class _Anything:
@@ -50,6 +51,7 @@ def check_names(schema_name: str, table_name: str | None = None) -> None:
         check_level(table_name, "table_name")
 
 
+@retried
 def update(
     registry: Registry,
     marker_type: MarkerType,
@@ -194,6 +196,7 @@ def list_markers(
         return markers.page(connection, schema_name, kind)
 
 
+@retried
 def delete(registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None) -> bool:
     """Forget a position; whether there was one. What reads it starts anew. Raises InvalidName, InvalidInput."""
     check_names(schema_name, table_name)

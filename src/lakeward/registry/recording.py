@@ -25,6 +25,7 @@ from lakeward.registry import error_log, runs
 from lakeward.registry.error_types import error_code, error_type
 from lakeward.registry.handle import Registry
 from lakeward.registry.pulse import pulse_of
+from lakeward.store.retry import retried
 
 HEARTBEAT_SECONDS = 30.0
 MAX_MESSAGE = 4_000  # characters of an error's message: Spark's hold the traces of every stage
@@ -77,8 +78,7 @@ class Recorder:
         self._is_beating = threading.Lock()
         self._owner = None if owner is None else weakref.ref(owner)
         values = described(registry, schema_name, mode, source_info, destination_info)
-        with registry.database.transaction(durable=False) as connection:  # no commit of its work outlives it
-            self.run_id = runs.insert_running(connection, values, heartbeats=True).id
+        self.run_id = _begun(registry, values)
         registry.before_close(self._left_open)
         self._pulse = pulse_of(registry)
         try:
@@ -167,6 +167,12 @@ class Recorder:
         """The total; none where nothing was told, and the counts are those of the writes that joined."""
         total = self.statistics
         return None if total == SyncRunStatistics() else total
+
+
+@retried
+def _begun(registry: Registry, values: runs.Values) -> int:
+    with registry.database.transaction(durable=False) as connection:  # no commit of the run's work outlives it
+        return runs.insert_running(connection, values, heartbeats=True).id
 
 
 def described(

@@ -9,9 +9,11 @@ from lakeward.model.tables import Table
 from lakeward.registry import counters
 from lakeward.registry.handle import Registry
 from lakeward.registry.tables import metadata_in
-from lakeward.store import dialect, files, tables
+from lakeward.store import dialect, files, locks, tables
+from lakeward.store.retry import retried
 
 
+@retried
 def recount(registry: Registry, table: Table, row_count: int | None = None, file_size: int | None = None) -> Table:
     """Set the counters of `tables` and `table_stats` from the live files, in one transaction.
 
@@ -19,7 +21,7 @@ def recount(registry: Registry, table: Table, row_count: int | None = None, file
         AuditFailed: the live files do not have `row_count` rows or `file_size` bytes, where given; nothing is changed.
     """
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         current = tables.by_id(connection, table.table_id)
         assert current is not None
         live = files.live(connection, table.table_id)

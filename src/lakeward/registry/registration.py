@@ -26,7 +26,7 @@ from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
 from lakeward.registry.settling import settled
-from lakeward.store import batches, dialect, footers, retired, tables
+from lakeward.store import batches, footers, locks, retired, tables
 from lakeward.store import files as file_store
 from lakeward.store import intents as intent_store
 
@@ -83,7 +83,7 @@ def register(
         intent,
         str(table.identifier),
         commit=lambda: _register(registry, write),
-        lock=lambda connection: dialect.lock_tables(connection, [table.table_id]),
+        lock=lambda connection: locks.tables(connection, [table.table_id]),
         answer=lambda connection: _answer_of(connection, write),
     )
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -25,7 +25,8 @@ from lakeward.registry import counters, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.snapshots import keep_name
 from lakeward.registry.tables import metadata_in
-from lakeward.store import dialect, files, footers, retired, stats
+from lakeward.store import dialect, files, footers, locks, retired, stats
+from lakeward.store.retry import retried
 
 T = TypeVar("T")
 
@@ -206,19 +207,21 @@ def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) 
 
 
 def _locked(registry: Registry, table: Table, action: Callable[[sa.Connection], int]) -> int:
+    @retried
     def transaction() -> int:
         with registry.database.transaction() as connection:
-            dialect.lock_tables(connection, [table.table_id])
+            locks.tables(connection, [table.table_id])
             return action(connection)
 
     return once_let_go(transaction)
 
 
 # Files that were set aside ------------------------------------------------------------------------------------------------
+@retried
 def retry_set_aside(registry: Registry, table: Table) -> int:
     """Make files that were set aside pending again; how many were. What cannot be committed still is set aside anew."""
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         back = files.set_aside(connection, table.table_id)
         if back:
             files.clear_set_aside(connection, table.table_id)
@@ -227,10 +230,11 @@ def retry_set_aside(registry: Registry, table: Table) -> int:
         return len(back)
 
 
+@retried
 def retire_set_aside(registry: Registry, table: Table) -> int:
     """Send the files that were set aside to quarantine; how many were."""
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         now = dialect.now(connection)
         return retire(connection, registry, table, files.set_aside(connection, table.table_id), "set aside", now)
 
@@ -251,12 +255,17 @@ def end_metadata_quarantine(registry: Registry) -> Ended:
     What a table has superseded last stays for the setting's time, up to `metadata_quarantine_objects`: so busy tables pile up
     no more than that and what ten minutes bring.
     """
+    _hasten(registry)
+    return end_quarantine(registry, kinds=retired.METADATA_KINDS)
+
+
+@retried
+def _hasten(registry: Registry) -> None:
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         before = now - timedelta(seconds=HASTENED_AFTER_SECONDS)
         longest = registry.quarantine_ends(now, metadata=True)
         retired.hasten(connection, registry.below, registry.settings.metadata_quarantine_objects, before, now, longest)
-    return end_quarantine(registry, kinds=retired.METADATA_KINDS)
 
 
 def end_quarantine(registry: Registry, table_id: int | None = None, kinds: Sequence[str] = ()) -> Ended:
@@ -270,18 +279,12 @@ def end_quarantine(registry: Registry, table_id: int | None = None, kinds: Seque
     total = Ended()
     failed: set[int] = set()
     while True:
-        with registry.database.transaction() as connection:
-            now = dialect.now(connection)
-            found = retired.ended(connection, registry.below, now, BATCH + len(failed), table_id, kinds)
-            batch = [file for file in found if file.retired_id not in failed]
-            if not batch:
-                return total
-            retired.mark_ended(connection, [file.retired_id for file in batch], now)
-            gone = footers.delete(connection, [file.file_path for file in batch if file.kind == "data"])
+        batch, gone = _end_batch(registry, failed, table_id, kinds)
+        if not batch:
+            return total
         deleted, kept = _delete_objects(registry, batch)
         failed |= {file.retired_id for file in batch if file.file_path in kept}
-        with registry.database.transaction() as connection:
-            retired.delete(connection, [file.retired_id for file in deleted])
+        _delete_rows(registry, deleted)
         total = Ended(
             files=total.files + len(deleted),
             footers=total.footers + gone,
@@ -295,6 +298,27 @@ def quarantine_over(registry: Registry) -> Ended:
     with registry.database.read() as connection:
         count, size = retired.ended_size(connection, registry.below, dialect.now(connection))
     return Ended(files=count, bytes=size)
+
+
+@retried
+def _end_batch(
+    registry: Registry, failed: Collection[int], table_id: int | None, kinds: Sequence[str]
+) -> tuple[list[RetiredFile], int]:
+    """(files whose quarantine ends now, how many footers went with them)."""
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        found = retired.ended(connection, registry.below, now, BATCH + len(failed), table_id, kinds)
+        batch = [file for file in found if file.retired_id not in failed]
+        if not batch:
+            return [], 0
+        retired.mark_ended(connection, [file.retired_id for file in batch], now)
+        return batch, footers.delete(connection, [file.file_path for file in batch if file.kind == "data"])
+
+
+@retried
+def _delete_rows(registry: Registry, files: Sequence[RetiredFile]) -> None:
+    with registry.database.transaction() as connection:
+        retired.delete_ended(connection, [file.retired_id for file in files])
 
 
 def _delete_objects(registry: Registry, batch: Sequence[RetiredFile]) -> tuple[list[RetiredFile], set[str]]:

@@ -78,18 +78,26 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
         return
     coming = [row.as_registered() for row in back]
     judging.check_files(connection, registry, table, metadata_in(connection, registry, table), coming)
-    retired.delete(connection, [row.retired_id for row in back])
+    _take_back(connection, table, back)
     rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
     files.insert(connection, rows)
     counters.add(connection, table.table_id, metadata_in(connection, registry, table).schema, coming, now)
+
+
+def _take_back(connection: sa.Connection, table: Table, rows: Sequence[RetiredFile]) -> None:
+    """Raises AuditFailed: a clean-up has deleted one of them meanwhile."""
+    if retired.take_back(connection, [row.retired_id for row in rows]) != len(rows):
+        raise AuditFailed(
+            f"{table.identifier} cannot go back: the quarantine of files that the snapshot lists has ended, and they are "
+            "deleted; nothing was changed: choose a later snapshot"
+        )
 
 
 def _swap_manifests(
     connection: sa.Connection, registry: Registry, table: Table, found: Differences, removed: Removed, now: datetime
 ) -> None:
     """Manifests of the older snapshot are needed for as long as the table is: those of the newer one only by old snapshots."""
-    back = retired.by_paths(connection, found.manifests_there)
-    retired.delete(connection, [row.retired_id for row in back])
+    _take_back(connection, table, retired.by_paths(connection, found.manifests_there))
     expires_at = registry.quarantine_ends(now, metadata=True)
     rows = [
         {

@@ -17,6 +17,7 @@ from lakeward.registry import arguments, redaction
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined, unknown_run
 from lakeward.store import dialect, runs
+from lakeward.store.retry import retried
 
 PAGE = 100
 RECOVERED_AT_ONCE = 200  # runs that one transaction gives up
@@ -24,6 +25,7 @@ RECOVERED_AT_ONCE = 200  # runs that one transaction gives up
 Values = Mapping[str, Any]  # columns of a row
 
 
+@retried
 def start(
     registry: Registry,
     schema_name: str,
@@ -115,6 +117,7 @@ def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
     return None if value is None else exact.loads(exact.dumps(redaction.document(value, known), what, lenient=True))
 
 
+@retried
 def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | None = None) -> SyncRun:
     """Say that a run lives, and what it has done so far in all, if that is given.
 
@@ -130,6 +133,7 @@ def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | N
         return runs.update(connection, run_id, {**counts, "last_seen_at": now, "heartbeat_at": now})
 
 
+@retried
 def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatistics) -> SyncRun:
     """Set what a run has done so far, in all; it is a sign of life too. Raises as `heartbeat`."""
     with registry.database.transaction() as connection:
@@ -185,6 +189,7 @@ def _counts(statistics: SyncRunStatistics | None) -> dict[str, int]:
     return {name: arguments.whole(value, name, 0) for name, value in given.items()}
 
 
+@retried
 def complete(
     registry: Registry,
     run_id: int,
@@ -281,17 +286,24 @@ def recover(
 def _give_up(registry: Registry, age: timedelta, *, with_heartbeats: bool) -> list[SyncRun]:
     given_up: list[SyncRun] = []
     while True:
-        with registry.database.transaction() as connection:
-            since = dialect.now(connection) - age
-            found = runs.silent(connection, since, with_heartbeats=with_heartbeats, limit=RECOVERED_AT_ONCE)
-            for run in found:
-                message = f"no sign of life since {run.last_seen_at.isoformat()}: given up"
-                given_up.append(_end(connection, run, SyncStatus.FAILED, {"error_message": message}))
+        found = _give_up_batch(registry, age, with_heartbeats)
+        given_up += found
         if len(found) < RECOVERED_AT_ONCE:
             break
     for run in given_up:
         log.warning("sync_run_given_up", sync_run_id=run.id, schema_name=run.schema_name)
     return given_up
+
+
+@retried
+def _give_up_batch(registry: Registry, age: timedelta, with_heartbeats: bool) -> list[SyncRun]:
+    with registry.database.transaction() as connection:
+        since = dialect.now(connection) - age
+        ended: list[SyncRun] = []
+        for run in runs.silent(connection, since, with_heartbeats=with_heartbeats, limit=RECOVERED_AT_ONCE):
+            message = f"no sign of life since {run.last_seen_at.isoformat()}: given up"
+            ended.append(_end(connection, run, SyncStatus.FAILED, {"error_message": message}))
+        return ended
 
 
 def check_known(connection: sa.Connection, run_id: int | None) -> None:

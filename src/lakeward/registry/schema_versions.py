@@ -22,9 +22,11 @@ from lakeward.model.schema_versions import (
 from lakeward.registry import arguments, schema_changes
 from lakeward.registry.handle import Registry
 from lakeward.registry.positions import check_names, joined
-from lakeward.store import dialect, schema_versions
+from lakeward.store import dialect, locks, schema_versions
+from lakeward.store.retry import retried
 
 
+@retried
 def register(
     registry: Registry,
     schema_name: str,
@@ -62,7 +64,7 @@ def register(
             return known
     exact.dumps(source_position, "source_position")
     with joined(registry.database, connection) as joint:
-        dialect.lock_name(joint, f"schema:{schema_name}\x1f{table_name}")
+        locks.name(joint, f"schema:{schema_name}\x1f{table_name}")
         before = schema_versions.latest(joint, schema_name, table_name)
         if before is not None and before.schema_hash == digest:
             return before
@@ -234,6 +236,7 @@ def check(registry: Registry, schema_name: str, table_name: str, definition: Sch
     )
 
 
+@retried
 def tie(
     registry: Registry,
     schema_name: str,

@@ -19,12 +19,14 @@ from lakeward.registry import topics
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.store import dialect, partitions, segments
+from lakeward.store.retry import retried
 
 PAGE = 1_000
 REMEMBERED = 1_000  # segments of a partition, by each thread
 
 
 # Adding -------------------------------------------------------------------------------------------------------------------
+@retried
 def add(registry: Registry, infos: Sequence[SegmentInfo]) -> int:
     """Register segments, of one topic or several, in one transaction; how many were. All of them, or none.
 
@@ -78,6 +80,7 @@ def insert_in(
         partitions.raise_watermark(connection, topic.topic_id, number, end, now)
 
 
+@retried
 def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
     """As `add`, of one segment; as it is registered, with its id."""
     _check(info)
@@ -140,7 +143,10 @@ def _check(info: SegmentInfo) -> None:
 
 
 def _is_place(info: SegmentInfo) -> bool:
-    return info.s3_key is None and info.location.startswith((LOCAL_SCHEME, S3_SCHEME))
+    """Whether a segment's location is one, and says itself in which folder it is."""
+    parts = info.location.split("/")
+    is_plain = not {".", ".."}.intersection(parts)
+    return info.s3_key is None and is_plain and info.location.startswith((LOCAL_SCHEME, S3_SCHEME))
 
 
 def _misfit(info: SegmentInfo, held: int) -> str:
@@ -157,7 +163,8 @@ def _misfit(info: SegmentInfo, held: int) -> str:
     if (info.s3_bucket is None) != (info.s3_key is None):
         return f"{where} has only one of s3_bucket and s3_key; give both, or a location"
     return (
-        f"{where} has the location {info.location!r}; give s3_bucket and s3_key, or a location file:///... or s3://..."
+        f"{where} has the location {info.location!r}; give s3_bucket and s3_key, or a location file:///... or s3://... "
+        "without '.' and '..'"
     )
 
 
@@ -181,6 +188,7 @@ def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) 
     }
 
 
+@retried
 def raise_watermark(registry: Registry, name: str, partition_id: int, offset: int) -> Partition:
     """Raise the high watermark, at most to the end of the last segment; where it stands there already, nothing changes.
 
@@ -339,6 +347,7 @@ def of_range(
 
 
 # Leaving ------------------------------------------------------------------------------------------------------------------
+@retried
 def delete_before(registry: Registry, name: str, partition_id: int, offset: int, reason: str = "deleted") -> int:
     """Delete the segments that end before an offset; how many were. The log then starts after them.
 

@@ -13,6 +13,7 @@ from lakeward.errors import CommitUnknown, IntentLost, RegistryBusy, RegistryLos
 from lakeward.model.files import Intent
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
+from lakeward.store.retry import retried
 
 T = TypeVar("T")
 
@@ -52,10 +53,7 @@ def settled(
     while time.monotonic() < deadline and not tried.is_hopeless:
         time.sleep(SETTLE_WAIT_SECONDS)
         try:
-            with registry.database.transaction() as connection:
-                lock(connection)
-                is_open = intents.is_open(connection, intent)
-                found = None if is_open else answer(connection)
+            is_open, found = _look(registry, intent, lock, answer)
         except RegistryUnavailable:
             continue
         except RegistryLost:
@@ -102,6 +100,20 @@ class _Tried(Generic[T]):
     def is_hopeless(self) -> bool:
         """Whether others had the registry for as long as is waited for them."""
         return isinstance(self.error, RegistryBusy)
+
+
+@retried
+def _look(
+    registry: Registry,
+    intent: Intent,
+    lock: Callable[[sa.Connection], object],
+    answer: Callable[[sa.Connection], T | None],
+) -> tuple[bool, T | None]:
+    """(whether the intent is open, the answer of its commit)."""
+    with registry.database.transaction() as connection:
+        lock(connection)
+        is_open = intents.is_open(connection, intent)
+        return is_open, None if is_open else answer(connection)
 
 
 def is_settled(error: BaseException) -> bool:

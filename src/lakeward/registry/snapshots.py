@@ -18,7 +18,8 @@ from lakeward.registry.handle import Registry
 from lakeward.registry.settling import Also
 from lakeward.registry.tables import metadata_in
 from lakeward.registry.turns import Turn
-from lakeward.store import dialect, files, intents, retired, snapshots, tables
+from lakeward.store import dialect, files, intents, locks, retired, snapshots, tables
+from lakeward.store.retry import retried
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -198,6 +199,7 @@ def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pe
         )
 
 
+@retried
 def commit(
     registry: Registry,
     table: Table,
@@ -223,7 +225,7 @@ def commit(
         LeaseLost: `hold` ran out.
     """
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         now = dialect.now(connection)
         document = made.document
         if not intents.take(connection, intent.intent_id):
@@ -333,7 +335,7 @@ def _set_aside(
     if not rejected:
         return
     for file, reason in rejected:
-        if files.mark_set_aside(connection, file.file_id, reason) != 1:
+        if files.mark_set_aside(connection, table.table_id, file.file_id, reason) != 1:
             raise Conflict("a pending file has left meanwhile")
     current = tables.by_id(connection, table.table_id)
     assert current is not None

@@ -19,8 +19,9 @@ from lakeward.registry.properties import check_properties
 from lakeward.registry.secrets import check_no_secrets
 from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
-from lakeward.store import dialect, intents, retired, snapshots, tables
+from lakeward.store import dialect, intents, locks, retired, snapshots, tables
 from lakeward.store.namespaces import path
+from lakeward.store.retry import retried
 
 # A table by its name, or one that was found before and is meant whatever has its name by now: whoever has found a table goes
 # on with what it found, and never asks for the name again.
@@ -42,15 +43,25 @@ def find(connection: sa.Connection, registry: Registry, identifier: TableIdentif
     return found
 
 
-def find_locked(connection: sa.Connection, registry: Registry, identifier: TableIdentifier) -> Table:
-    """The table of this name, its row locked, as it is now that nobody else changes it. Raises TableNotFound."""
+def find_locked(
+    connection: sa.Connection, registry: Registry, identifier: TableIdentifier, *, keys: bool = False
+) -> Table:
+    """The table of this name, its row locked, as it is now that nobody else changes it. With `keys` its name may be changed.
+
+    Raises TableNotFound.
+    """
     found = find(connection, registry, identifier)
+    if dialect.is_sqlite(connection):
+        return found
     while True:
-        dialect.lock_tables(connection, [found.table_id])
+        savepoint = connection.begin_nested()
+        locks.tables(connection, [found.table_id], keys=keys)
         again = find(connection, registry, identifier)
         if again.table_id == found.table_id:
+            savepoint.commit()
             return again
-        found = again  # while we waited, the name went to another table
+        savepoint.rollback()  # while we waited, the name went to another table: this one is let go
+        found = again
 
 
 def find_which(connection: sa.Connection, registry: Registry, which: Which) -> Table:
@@ -163,6 +174,7 @@ def every(registry: Registry) -> Iterator[Table]:
         after = page[-1].table_id if page else after
 
 
+@retried
 def create(
     registry: Registry,
     name: TableName,
@@ -253,6 +265,7 @@ def _one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
         raise InvalidInput(f"{setting}={value!r} is not offered here; use {' or '.join(map(repr, allowed))}")
 
 
+@retried
 def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
     """Give a table another name, in another namespace too. Its location, files and UUID stay.
 
@@ -261,7 +274,7 @@ def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
     """
     old, new = parse_table(name), parse_table(new_name)
     with registry.database.transaction() as connection:
-        found = find_locked(connection, registry, old)
+        found = find_locked(connection, registry, old, keys=True)
         namespace = namespaces.find(connection, registry, new.namespace)
         if tables.by_name(connection, namespace.warehouse_id, path(new.namespace), new.name):
             raise TableAlreadyExists(f"Table already exists: {new}")
@@ -275,6 +288,7 @@ def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
         return find(connection, registry, new)
 
 
+@retried
 def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
     """Drop a table: its name is free at once, its files wait in quarantine (with `purge`, for the next clean-up only).
 
@@ -285,7 +299,7 @@ def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
     """
     identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        found = find_locked(connection, registry, identifier)
+        found = find_locked(connection, registry, identifier, keys=True)
         now = dialect.now(connection)
         _retire_everything(connection, registry, found, now, now if purge else registry.quarantine_ends(now))
         tables.update(connection, found.table_id, _DROPPED | {"dropped_at": now, "last_modified": now})

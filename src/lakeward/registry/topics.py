@@ -18,6 +18,7 @@ from lakeward.registry.handle import Registry
 from lakeward.registry.secrets import check_no_secrets
 from lakeward.storage.locations import topic_location
 from lakeward.store import dialect, intents, partitions, producers, segments, topics
+from lakeward.store.retry import retried
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 MAX_PARTITIONS = 100_000
@@ -50,6 +51,7 @@ def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None
     check_topic(config)
 
 
+@retried
 def create(registry: Registry, config: TopicConfig, value_schema: Document | None = None) -> Topic:
     """Make a topic with its partitions.
 
@@ -154,6 +156,7 @@ def _pages(registry: Registry) -> Iterator[Topic]:
 KEEP = -1  # of retention_ms: leave it as it is
 
 
+@retried
 def update(
     registry: Registry,
     topic: TopicRef,
@@ -201,6 +204,7 @@ def _locked(connection: sa.Connection, registry: Registry, topic: TopicRef) -> T
     return locked
 
 
+@retried
 def delete(registry: Registry, topic: TopicRef) -> None:
     """Delete a topic: partitions, segments and committed offsets go now, its files wait in quarantine.
 
@@ -208,13 +212,15 @@ def delete(registry: Registry, topic: TopicRef) -> None:
     """
     with registry.database.transaction() as connection:
         found = _locked(connection, registry, topic)
+        # Before the intents, as an append does.
+        partitions.lock(connection, found.topic_id, range(found.partition_count), keys=True)
         now = dialect.now(connection)
         expires_at = registry.quarantine_ends(now)
+        sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
+        intents.recover_of_topic(connection, found.topic_id, now, sweep_after)
         segments.retire(
             connection, found.topic_id, found.location + "/", reason="topic deleted", now=now, expires_at=expires_at
         )
-        sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
-        intents.recover_of_topic(connection, found.topic_id, now, sweep_after)
         producers.delete_of_topic(connection, found.topic_id)
         partitions.delete_of_topic(connection, found.topic_id)
         topics.update(connection, found.topic_id, {"deleted_at": now})

@@ -20,6 +20,7 @@ from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.registry.handle import Registry
 from lakeward.store import dialect, leases
+from lakeward.store.retry import retried
 
 LEASE_SECONDS = 15.0  # a commit that takes longer may lose again
 WAIT_SECONDS = 60.0
@@ -59,6 +60,7 @@ def first(connection: sa.Connection, queue: str) -> str | None:
     return leases.first_place(connection, queue, now, now + _LENGTH)
 
 
+@retried
 def join(registry: Registry, queue: str) -> Turn:
     """Take the last place of a queue."""
     with registry.database.transaction() as connection:
@@ -74,13 +76,24 @@ def keep(connection: sa.Connection, registry: Registry, turn: Turn) -> None:
     leases.set_owner(connection, turn.name, registry.owner, 1, dialect.now(connection) + _LENGTH, LEASE_SECONDS)
 
 
+@retried
+def _keep(registry: Registry, turn: Turn) -> None:
+    with registry.database.transaction() as connection:
+        keep(connection, registry, turn)
+
+
 def leave(registry: Registry, turn: Turn) -> None:
     """Give a place up; where the registry does not answer, it ends with its lease."""
     try:
-        with registry.database.transaction() as connection:
-            leases.delete_place(connection, turn.name)
+        _leave(registry, turn)
     except LakewardError as error:
         log.warning("place_not_left", lease=turn.name, error=str(error), code=error.code)
+
+
+@retried
+def _leave(registry: Registry, turn: Turn) -> None:
+    with registry.database.transaction() as connection:
+        leases.delete_place(connection, turn.name)
 
 
 def _wait(registry: Registry, table: Table, turn: Turn) -> None:
@@ -92,8 +105,7 @@ def _wait(registry: Registry, table: Table, turn: Turn) -> None:
             is_on = first(connection, queue_of(table)) in (turn.name, None)
         now = time.monotonic()
         if is_on or now >= keep_at:
-            with registry.database.transaction() as connection:
-                keep(connection, registry, turn)
+            _keep(registry, turn)
             keep_at = now + LEASE_SECONDS / 3
         if is_on:
             return

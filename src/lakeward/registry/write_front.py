@@ -22,8 +22,9 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import CommitUnknown, DatabaseError, RegistryUnavailable
-from lakeward.store import dialect
+from lakeward.store import dialect, locks
 from lakeward.store.database import Database
+from lakeward.store.retry import retried
 
 T = TypeVar("T")
 
@@ -98,6 +99,7 @@ class WriteFront:
         self._tables: dict[int, None] = {}  # those that were written to, the latest last
         self.limits = FrontLimits()
 
+    @retried
     def commit(self, work: Work[T], *, table_id: int | None = None, weight: int = 1) -> T:
         """Run `work` in a transaction, maybe one with others' work, and return its answer once that is committed.
 
@@ -128,6 +130,7 @@ class WriteFront:
             raise member.error
         return member.result  # type: ignore[return-value]
 
+    @retried
     def commit_alone(self, work: Work[T], *, table_id: int | None = None) -> T:
         """As `commit`, in a transaction of its own and in the caller's thread."""
         self._database.check_free()
@@ -316,7 +319,7 @@ def _wake(group: list[_Member[Any]], state: Callable[[_Member[Any]], _State]) ->
 
 def _lock(connection: sa.Connection, table_id: int | None) -> None:
     if table_id is not None:
-        dialect.lock_tables(connection, [table_id])
+        locks.tables(connection, [table_id])
 
 
 def _run(connection: sa.Connection, group: list[_Member[Any]]) -> None:

@@ -55,9 +55,12 @@ def unsupported(request: Request) -> JSONResponse:
 
 
 def to_response(error: LakewardError) -> JSONResponse:
-    """An error of Lakeward's as a response; its message is passed on, and holds no secret (P14)."""
+    """An error of Lakeward's as a response.
+
+    Its message is passed on, unless it may name the database's host and user or hold a driver's text: that is for the log.
+    """
     type_ = _TYPES_BY_CODE.get(error.code) or _TYPES_BY_STATUS.get(error.status, "ServiceFailureException")
-    return error_response(error.status, type_, str(error))
+    return error_response(error.status, type_, error.answer or str(error))
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from lakeward.errors import InvalidInput
-from lakeward.model.names import SEPARATOR, parse_namespace
+from lakeward.model.names import SEPARATOR, is_storable, parse_namespace
 
 MAX_PAGE_SIZE = 1000
 
@@ -101,6 +101,9 @@ def decode_token(token: str) -> str | None:
     if not token:
         return None
     try:
-        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
+        key = base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError):
-        raise InvalidInput(f"page token {token!r} is none of this server's; begin again without one") from None
+        key = "\0"
+    if not is_storable(key):
+        raise InvalidInput(f"page token {token!r} is none of this server's; begin again without one")
+    return key

@@ -109,8 +109,8 @@ class StorageEngine(Protocol):
         """'algorithm:hex' that the store keeps itself over the whole object, or none; the object is not read."""
         ...
 
-    def sync(self, locations: Iterable[str], *, below: str) -> None:
-        """Make objects durable that another program has written; `below` is a folder above them that is so already."""
+    def sync(self, locations: Iterable[str]) -> None:
+        """Make objects durable that another program has written."""
         ...
 
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
@@ -130,6 +130,13 @@ class StorageEngine(Protocol):
 
         Raises:
             InvalidInput: the prefix does not end in '/', or is the root of the storage.
+        """
+        ...
+
+    def end_uploads(self, prefix: str, before: datetime | None = None) -> int:
+        """End uploads below a prefix that were begun (before a time) and never completed; how many there were.
+
+        A store keeps, and bills, their parts until then, and no listing shows them. `delete_prefix` ends those below it too.
         """
         ...
 

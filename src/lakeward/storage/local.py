@@ -97,10 +97,10 @@ class LocalEngine:
         self.size(location)
         return None
 
-    def sync(self, locations: Iterable[str], *, below: str) -> None:
+    def sync(self, locations: Iterable[str]) -> None:
         if not self._fsync:
             return
-        root, folders = local_path(below).rstrip("/"), set[str]()
+        folders: dict[str, str] = {}
         for location in locations:
             path = local_path(location)
             with _mapped("make durable", location):
@@ -109,12 +109,10 @@ class LocalEngine:
                     os.fsync(handle)
                 finally:
                     os.close(handle)
-            folder = os.path.dirname(path)
-            while folder not in folders and folder.startswith(root + "/"):
-                folders.add(folder)
-                folder = os.path.dirname(folder)
-        for folder in (*folders, root):
-            _sync_folder(folder)
+            folders[os.path.dirname(path)] = location
+        for folder, location in folders.items():
+            with _mapped("make durable", location):
+                _keep(folder)
 
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
         failures: list[DeleteFailure] = []
@@ -122,7 +120,7 @@ class LocalEngine:
         for location in locations:
             try:
                 with _mapped("delete", location):
-                    path = local_path(location)
+                    path = _inside(location)
                     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                         os.unlink(path)
                     folders.add(os.path.dirname(path))
@@ -158,6 +156,10 @@ class LocalEngine:
                 _remove_empty(folder, None)
         return count
 
+    def end_uploads(self, prefix: str, before: datetime | None = None) -> int:
+        """None: a file that is being written is a file, and goes with its prefix."""
+        return 0
+
     def check_writable(self, location: str) -> None:
         probe = f"{location.rstrip('/')}/.lakeward-{secrets.token_hex(8)}"
         with _mapped("write below", location):
@@ -174,7 +176,6 @@ class LocalOutput(OutputFile):
         self._location, self._path, self._fsync = location, local_path(location), fsync
         folder, name = os.path.split(self._path)
         self._temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-        self._made: list[str] = []
         self._size = 0
         with _mapped("write", location):
             self._file = self._open(folder)
@@ -208,8 +209,7 @@ class LocalOutput(OutputFile):
                 self._file.close()
                 os.replace(self._temporary, self._path)
                 if self._fsync:
-                    for folder in {os.path.dirname(self._path), *self._made}:
-                        _sync_folder(folder)
+                    _keep(os.path.dirname(self._path))
         except BaseException:
             self._discard()
             raise
@@ -224,7 +224,7 @@ class LocalOutput(OutputFile):
             with contextlib.suppress(FileNotFoundError):
                 return open(self._temporary, "xb")
             with contextlib.suppress(FileNotFoundError):
-                self._made = _make_folders(folder)
+                os.makedirs(folder, exist_ok=True)
         return open(self._temporary, "xb")
 
     def _discard(self) -> None:
@@ -234,15 +234,40 @@ class LocalOutput(OutputFile):
             os.unlink(self._temporary)
 
 
-def _make_folders(folder: str) -> list[str]:
-    """Make a folder and its parents; gives the folders that hold a new one, which must be synced to keep it."""
-    holders = []
-    missing = folder
-    while not os.path.isdir(missing) and missing != os.path.dirname(missing):
-        missing = os.path.dirname(missing)
-        holders.append(missing)
-    os.makedirs(folder, exist_ok=True)
-    return holders
+def _inside(location: str) -> str:
+    """The path of a location that names what it is in: one with '..' is below whatever folder one likes.
+
+    Raises StorageError.
+    """
+    path = local_path(location)
+    if ".." in path.split("/"):
+        raise StorageError(f"cannot delete {location}: its '..' leads out of the folder that it begins with")
+    return path
+
+
+# Folders that are known to be on disk, as entries of their own folders: (path, device, inode).
+_durable: set[tuple[str, int, int]] = set()
+_MOST_DURABLE = 10_000
+
+
+def _keep(folder: str) -> None:
+    """Make what was just put into a folder durable, and the folder itself: whoever else has made it, or one above it, may
+    not have synced that yet."""
+    _sync_folder(folder)
+    new: list[tuple[str, int, int]] = []
+    with contextlib.suppress(FileNotFoundError):  # one that is gone by now held nothing that had to be kept
+        found, parent = os.stat(folder), os.path.dirname(folder)
+        while (known := (folder, found.st_dev, found.st_ino)) not in _durable and parent != folder:
+            above = os.stat(parent)
+            if above.st_dev != found.st_dev:  # what is mounted is there without its folder's entry
+                break
+            with contextlib.suppress(PermissionError):  # not ours, and so not made by us
+                _sync_folder(parent)
+            new.append(known)
+            folder, found, parent = parent, above, os.path.dirname(parent)
+    if len(_durable) > _MOST_DURABLE:
+        _durable.clear()
+    _durable.update(new)
 
 
 def _sync_folder(folder: str) -> None:

@@ -27,6 +27,7 @@ from lakeward.errors import (
     StorageUnavailable,
     WarehouseNotWritable,
 )
+from lakeward.logs import log
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
 from lakeward.storage.locations import S3_SCHEME, bucket_and_key
 
@@ -157,7 +158,7 @@ class S3Engine:
         is_md5 = plain and len(tag) == 32 and all(c in "0123456789abcdef" for c in tag)
         return f"md5:{tag}" if is_md5 else None
 
-    def sync(self, locations: Iterable[str], *, below: str) -> None:
+    def sync(self, locations: Iterable[str]) -> None:
         """Nothing: an object is durable when its write has been answered."""
 
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
@@ -189,6 +190,22 @@ class S3Engine:
                     f"cannot delete below {prefix}: {failures[0].reason} ({failures[0].location}); try again"
                 )
             count += len(batch)
+        try:
+            self.end_uploads(prefix)
+        except StorageError as error:  # not every store, or every role, lists them; what is visible is gone
+            log.warning("uploads_not_ended", prefix=prefix, error=str(error), code=error.code)
+        return count
+
+    def end_uploads(self, prefix: str, before: datetime | None = None) -> int:
+        bucket, key = bucket_and_key(prefix)
+        check_prefix(prefix, S3_SCHEME + bucket)
+        count = 0
+        with _mapped("end the uploads below", prefix):
+            for page in self._client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=key):
+                for each in page.get("Uploads", ()):
+                    if each["Key"].startswith(key) and (before is None or each["Initiated"] < before):
+                        self._client.abort_multipart_upload(Bucket=bucket, Key=each["Key"], UploadId=each["UploadId"])
+                        count += 1
         return count
 
     def check_writable(self, location: str) -> None:

@@ -25,10 +25,11 @@ from lakeward.errors import (
     RegistryFull,
     RegistryLost,
     RegistryUnavailable,
+    TransactionConflict,
 )
 from lakeward.logs import log
 from lakeward.store import sqlite_file
-from lakeward.store.drivers import cut
+from lakeward.store.drivers import cut, unstorable
 from lakeward.store.engines import postgresql_engine, set_foreign_keys, sqlite_engine
 from lakeward.store.gate import Gate, gate_for
 from lakeward.store.lookups import Lookups
@@ -124,20 +125,26 @@ class Database:
         Raises:
             CommitUnknown: whether it was committed is not known.
             RegistryUnavailable: the database does not answer. RegistryBusy: other writers had it for too long.
+            TransactionConflict: it has ended the transaction so that others could go on; run the block again (store/retry.py).
+            InvalidInput: it can neither hold nor look for a value.
             DatabaseError: it refused a statement.
             NestedTransaction: this thread is in one already.
             RegistryLost, ForkedProcess: this object is of no use any more.
         """
-        with _wrapped(self), self._in_turn(only), self._writing(foreign_keys) as connection:
-            written = self._begin(connection, durable)
-            try:
-                yield connection
-                self._check_whole(connection)
-                self._commit(connection)
-            except BaseException:
-                if written is not None:
-                    os.close(written)
-                raise
+        try:
+            with _wrapped(self), self._in_turn(only), self._writing(foreign_keys) as connection:
+                written = self._begin(connection, durable)
+                try:
+                    yield connection
+                    self._check_whole(connection)
+                    self._commit(connection)
+                except BaseException:
+                    if written is not None:
+                        os.close(written)
+                    raise
+        except TransactionConflict as error:
+            error.is_rolled_back = True
+            raise
         # The gate is free: the next writer works while the disk does, and the disk takes at once what several have written.
         # (With synchronous=FULL SQLite does the same sync itself, behind the gate.) Others may see the commit before it is
         # durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to the
@@ -522,6 +529,8 @@ def _wrapped(database: Database) -> Iterator[None]:
             f"no connection to the registry {database.shown_url} became free: too many threads use it at once; "
             "use fewer, or give each its own lake"
         ) from error
+    except sa.exc.DataError as error:
+        raise unstorable() from error
     except sa.exc.DBAPIError as error:
         if _refuses_us(error):
             raise RegistryUnavailable(
@@ -536,6 +545,11 @@ def _wrapped(database: Database) -> Iterator[None]:
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} does not answer: {_reason(error)}; "
                 "check that it runs and that the address is right"
+            ) from error
+        if _is_conflict(error):
+            raise TransactionConflict(
+                f"the registry {database.shown_url} has ended the transaction so that others could go on: {_reason(error)}; "
+                "nothing of it was committed: run it again"
             ) from error
         raise DatabaseError(f"the registry {database.shown_url} refused a statement: {_reason(error)}") from error
 
@@ -564,6 +578,11 @@ def _does_not_answer(error: sa.exc.DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR
     # Class 40 is a rollback (serialization failure, deadlock), 54 a limit of the program (a row too long for an index).
     return not (getattr(error.orig, "sqlstate", None) or "").startswith(("40", "54"))
+
+
+def _is_conflict(error: sa.exc.DBAPIError) -> bool:
+    """PostgreSQL: a serialization failure or a deadlock."""
+    return getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
 
 
 def _reason(error: sa.exc.DBAPIError) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.operations import DeadLetter, DeadLetterFilter, DeadLetterStatus, OperationType
-from lakeward.store import dialect
+from lakeward.store import dialect, locks
 from lakeward.store.filters import at_least, equal
 from lakeward.store.records import columns
 from lakeward.store.schema import dead_letter_queue
@@ -66,14 +66,14 @@ def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> Dea
 
 def load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False) -> DeadLetter | None:
     query = sa.select(*_COLUMNS).where(_c.id == dead_letter_id)
-    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
 def of_error(connection: sa.Connection, error_log_id: int, *, lock: bool = False) -> DeadLetter | None:
     """The first one that names an error."""
     query = sa.select(*_COLUMNS).where(_c.error_log_id == error_log_id).order_by(_c.id).limit(1)
-    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
@@ -93,8 +93,9 @@ def of_source(
 
 
 def update(connection: sa.Connection, dead_letter_id: int, values: Mapping[str, Any]) -> DeadLetter:
+    """One that is locked."""
     change = dead_letter_queue.update().where(_c.id == dead_letter_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change).mappings().one())
+    return _record(connection.execute(change, execution_options=locks.HELD).mappings().one())
 
 
 def _narrowed(query: Any, chosen: DeadLetterFilter) -> Any:
@@ -152,7 +153,7 @@ def claim(
 
 
 def _taken(connection: sa.Connection, query: Any, chosen: DeadLetterFilter, limit: int) -> list[int]:
-    narrowed = _narrowed(query, chosen).limit(limit).with_for_update(skip_locked=True)
+    narrowed = _narrowed(query, chosen).limit(limit).with_for_update(key_share=True, skip_locked=True)
     return list(connection.execute(narrowed).scalars())
 
 

@@ -48,12 +48,6 @@ def see_metadata(connection: sa.Connection, metadata_schema: str) -> None:
         connection.exec_driver_sql(EXTEND_PATH, (metadata_schema, True))
 
 
-def lock_name(connection: sa.Connection, name: str) -> None:
-    """Wait for every other transaction that has locked this name. On SQLite a writing transaction has the whole database."""
-    if not is_sqlite(connection):
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 4))"), {"name": name})
-
-
 def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that knows ON CONFLICT, which both databases have under one syntax and SQLAlchemy under two names."""
     return insert_of(connection.dialect.name, table)
@@ -65,19 +59,6 @@ def insert_of(name: str, table: sa.Table) -> Any:
     from sqlalchemy.dialects import postgresql
 
     return postgresql.insert(table)
-
-
-def lock_tables(connection: sa.Connection, table_ids: Iterable[int]) -> None:
-    """Lock rows of `tables`, ids ascending, before the first watched change: two writers then never deadlock.
-
-    On SQLite a writing transaction has the whole database already.
-    """
-    if is_sqlite(connection):
-        return
-    ids = sorted(set(table_ids))
-    connection.execute(
-        sa.text("SELECT table_id FROM tables WHERE table_id = ANY(:ids) ORDER BY table_id FOR UPDATE"), {"ids": ids}
-    )
 
 
 def begins(column: sa.ColumnElement[str], start: str) -> sa.ColumnElement[bool]:

@@ -5,6 +5,19 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from lakeward.errors import InvalidInput
+
+# What the drivers raise, as it is, of texts with lone surrogates and of numbers beyond 64 bits.
+UNSTORABLE = (UnicodeEncodeError, OverflowError)
+
+
+def unstorable() -> InvalidInput:
+    return InvalidInput(
+        "a value that was given is none that the registry can hold or look for: a text with NUL or a lone surrogate, or a number "
+        "beyond 64 bits; give another"
+    )
+
+
 # SQLite ---------------------------------------------------------------------------------------------------------------
 BUSY_TIMEOUT_MS = 60_000  # how long a statement waits for another program's lock (our own writers wait at the gate)
 SQLITE_ARGUMENTS: dict[str, Any] = {

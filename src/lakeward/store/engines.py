@@ -8,8 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.store import dialect
-from lakeward.store.drivers import BUSY_TIMEOUT_MS, POSTGRESQL_ARGUMENTS, SQLITE_ARGUMENTS, prepare_session
+from lakeward.store import dialect, locks
+from lakeward.store.drivers import (
+    BUSY_TIMEOUT_MS,
+    POSTGRESQL_ARGUMENTS,
+    SQLITE_ARGUMENTS,
+    UNSTORABLE,
+    prepare_session,
+    unstorable,
+)
 from lakeward.store.sqlite_file import SQLiteFile
 
 IDLE_IN_TRANSACTION_S = 60
@@ -55,7 +62,15 @@ def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int
         except sqlite3.Error as error:
             raise sa.exc.DBAPIError.instance(statement, (), error, sqlite3.Error) from error
 
+    _refuse_unstorable(engine)
     return engine
+
+
+def _refuse_unstorable(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "handle_error")
+    def _refuse(context: sa.engine.ExceptionContext) -> None:
+        if isinstance(context.original_exception, UNSTORABLE):
+            raise unstorable() from context.original_exception
 
 
 def _use_wal(connection: Any) -> None:
@@ -99,4 +114,7 @@ def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: in
         connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
         connection.commit()
 
+    _refuse_unstorable(engine)
+    locks.follow_savepoints(engine)
+    locks.check_statements(engine)
     return engine

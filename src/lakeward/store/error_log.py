@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
-from lakeward.store import dialect
+from lakeward.store import dialect, locks
 from lakeward.store.filters import at_least, below, equal
 from lakeward.store.records import columns
 from lakeward.store.schema import error_log
@@ -51,13 +51,14 @@ def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> Err
 
 def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord | None:
     query = sa.select(*_COLUMNS).where(_c.id == error_id)
-    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
 def update(connection: sa.Connection, error_id: int, values: Mapping[str, Any]) -> ErrorRecord:
+    """One that is locked."""
     change = error_log.update().where(_c.id == error_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change).mappings().one())
+    return _record(connection.execute(change, execution_options=locks.HELD).mappings().one())
 
 
 def page(
@@ -97,7 +98,7 @@ def open_ids(connection: sa.Connection, chosen: ErrorFilter, after: int, limit: 
         equal(_c.error_code, chosen.error_code),
         below(_c.occurred_at, chosen.before),
     )
-    return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update()).scalars())
+    return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update(key_share=True)).scalars())
 
 
 def take_due(
@@ -107,12 +108,14 @@ def take_due(
     query = sa.select(_c.id).where(_DUE, _c.next_retry_at <= now)
     query = query.where(sa.or_(_c.claimed_until.is_(None), _c.claimed_until <= now), equal(_c.schema_name, schema_name))
     ids = list(
-        connection.execute(query.order_by(_c.next_retry_at).limit(limit).with_for_update(skip_locked=True)).scalars()
+        connection.execute(
+            query.order_by(_c.next_retry_at).limit(limit).with_for_update(key_share=True, skip_locked=True)
+        ).scalars()
     )
     if not ids:
         return []
     chosen = dialect.in_integers(connection, _c.id, ids)
-    taken = error_log.update().where(chosen).values(claimed_until=until).returning(*_COLUMNS)
+    taken = error_log.update().where(chosen).values(claimed_until=until, claim=_c.claim + 1).returning(*_COLUMNS)
     found = [_record(row) for row in connection.execute(taken).mappings()]
     return sorted(found, key=lambda error: (error.next_retry_at or now, error.id))
 

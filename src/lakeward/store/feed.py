@@ -67,11 +67,12 @@ def _sqlite(table: sa.Table) -> list[str]:
         for operation, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD"))
     ]
     fixed = _fixed(table)
+    # A key of one number is changed under its other names, such as rowid, too, of which no column list knows.
+    of = "" if len(table.primary_key.columns) == 1 else f"OF {', '.join(fixed)} "
     made.append(
         _trigger(
             f"fixed_{name}",
-            f"BEFORE UPDATE OF {', '.join(fixed)} ON {name} WHEN "
-            + " OR ".join(f"NEW.{column} IS NOT OLD.{column}" for column in fixed),
+            f"BEFORE UPDATE {of}ON {name} WHEN " + " OR ".join(f"NEW.{column} IS NOT OLD.{column}" for column in fixed),
             f"SELECT RAISE(ABORT, '{_fixed_message(table)}');",
         )
     )

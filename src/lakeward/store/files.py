@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import RegisteredFile
+from lakeward.store import locks
 from lakeward.store.dialect import in_integers, in_texts
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
@@ -26,6 +27,7 @@ _NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    locks.watched(connection, *{row["table_id"] for row in rows})
     _INSERT.insert(connection, rows)
 
 
@@ -125,6 +127,7 @@ def mark_committed(
     connection: sa.Connection, table_id: int, file_ids: Iterable[int], snapshot_id: int, sequence_number: int
 ) -> int:
     """Pending files among `file_ids` become part of a snapshot. Returns how many were."""
+    locks.watched(connection, table_id)
     change = table_files.update().where(
         _c.table_id == table_id, in_integers(connection, _c.file_id, file_ids), _NOT_IN_A_SNAPSHOT
     )
@@ -139,27 +142,34 @@ def mark_committed_with_row_ids(
     sequence_number: int,
 ) -> int:
     """As `mark_committed`, for format version 3: by file id, the id of each file's first row."""
+    locks.watched(connection, table_id)
     change = table_files.update().where(_c.table_id == table_id, _c.file_id == sa.bindparam("id"), _NOT_IN_A_SNAPSHOT)
     values = {"snapshot_id": snapshot_id, "sequence_number": sequence_number, "first_row_id": sa.bindparam("first")}
     rows = [{"id": file_id, "first": first} for file_id, first in first_row_ids.items()]
     return connection.execute(change.values(values), rows).rowcount
 
 
-def mark_set_aside(connection: sa.Connection, file_id: int, reason: str) -> int:
-    change = table_files.update().where(_c.file_id == file_id, _NOT_IN_A_SNAPSHOT)
+def mark_set_aside(connection: sa.Connection, table_id: int, file_id: int, reason: str) -> int:
+    locks.watched(connection, table_id)
+    change = table_files.update().where(_c.table_id == table_id, _c.file_id == file_id, _NOT_IN_A_SNAPSHOT)
     return connection.execute(change.values(set_aside_reason=reason)).rowcount
 
 
 def clear_set_aside(connection: sa.Connection, table_id: int) -> int:
     """Files that were set aside are live again, and pending. Returns how many were."""
+    locks.watched(connection, table_id)
     change = table_files.update().where(_c.table_id == table_id, _c.set_aside_reason.is_not(None))
     return connection.execute(change.values(set_aside_reason=None)).rowcount
 
 
 def delete(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> int:
+    locks.watched(connection, table_id)
     change = table_files.delete().where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
     return connection.execute(change).rowcount
 
 
-def set_checksum(connection: sa.Connection, file_id: int, checksum: str) -> None:
-    connection.execute(table_files.update().where(_c.file_id == file_id).values(checksum=checksum))
+def fill_checksum(connection: sa.Connection, table_id: int, file_id: int, checksum: str) -> bool:
+    """Set a checksum that is missing; false if the file has one, or has left the table."""
+    locks.watched(connection, table_id)
+    change = table_files.update().where(_c.table_id == table_id, _c.file_id == file_id, _c.checksum.is_(None))
+    return connection.execute(change.values(checksum=checksum)).rowcount == 1

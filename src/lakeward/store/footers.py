@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.files import PartitionMetadata
+from lakeward.store import locks
 from lakeward.store.dialect import in_texts
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, records
@@ -30,8 +31,11 @@ def replace(connection: sa.Connection, path: str, metadata: bytes | None, size: 
 
 
 def delete(connection: sa.Connection, paths: Iterable[str]) -> int:
-    return connection.execute(partition_metadata.delete().where(in_texts(connection, _c.file_path, paths))).rowcount
+    chosen = in_texts(connection, _c.file_path, list(paths))
+    locks.rows(connection, _c.file_path, chosen)
+    return connection.execute(partition_metadata.delete().where(chosen)).rowcount
 
 
 def delete_of_table(connection: sa.Connection, table_id: int) -> int:
+    """Those of a table that is going for good, so that nobody else deletes some."""
     return connection.execute(partition_metadata.delete().where(_c.table_id == table_id)).rowcount

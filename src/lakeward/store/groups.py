@@ -16,11 +16,11 @@ from lakeward.store.schema import consumer_groups, consumer_offsets, stream_plan
 from lakeward.store.types import UtcTime
 
 _g, _o, _p = consumer_groups.c, consumer_offsets.c, stream_plans.c
-_KEY = Prepared(
-    sa.select(_g.group_key).where(
-        _g.warehouse_id == sa.bindparam("warehouse_id"), _g.group_id == sa.bindparam("group_id")
-    )
+_BY_NAME = sa.select(_g.group_key).where(
+    _g.warehouse_id == sa.bindparam("warehouse_id"), _g.group_id == sa.bindparam("group_id")
 )
+_KEY = Prepared(_BY_NAME)
+_SHARED_KEY = Prepared(_BY_NAME.with_for_update(read=True, key_share=True))
 _OFFSETS = (
     sa.select(
         _g.group_id,
@@ -54,6 +54,12 @@ def from_row(row: Row | None) -> ConsumerOffset | None:
 
 def key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | None:
     row = _KEY.one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
+    return None if row is None else int(row["group_key"])
+
+
+def shared_key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | None:
+    """As `key`; on PostgreSQL the group is not deleted before the transaction ends."""
+    row = _SHARED_KEY.one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
     return None if row is None else int(row["group_key"])
 
 

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.files import Intent
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
+from lakeward.store import locks
 from lakeward.store.dialect import begins, in_texts
 from lakeward.store.leases import latest
 from lakeward.store.prepared import Prepared
@@ -52,7 +53,7 @@ def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime)
     it takes them, and may take several in another order than a wait here would.
     """
     ours = sa.select(_c.intent_id).where(in_texts(connection, _c.intent_id, intent_ids), _OPEN)
-    change = pending_writes.update().where(_c.intent_id.in_(ours.with_for_update(skip_locked=True)))
+    change = pending_writes.update().where(_c.intent_id.in_(ours.with_for_update(key_share=True, skip_locked=True)))
     return connection.execute(change.values(lease_until=until)).rowcount
 
 
@@ -74,29 +75,37 @@ def shorten_impossible(connection: sa.Connection, below: str, now: datetime, sec
     return shortened
 
 
-def expired(connection: sa.Connection, below: str, now: datetime, limit: int | None) -> list[Intent]:
-    """Those whose prefix stands below a location, that of a warehouse."""
-    query = _SELECT.where(_c.lease_until < now, _OPEN, begins(_c.prefix, below))
-    return records(Intent, connection.execute(query.order_by(_c.lease_until).limit(limit)))
+def expired(
+    connection: sa.Connection, below: str, now: datetime, limit: int | None, *, lock: bool = False
+) -> list[Intent]:
+    """Those whose prefix stands below a location, that of a warehouse.
+
+    With `lock` those that others have locked are left out: a registration takes them, maybe several in another order, or
+    another recovery has them.
+    """
+    query = _SELECT.where(_c.lease_until < now, _OPEN, begins(_c.prefix, below)).order_by(_c.lease_until).limit(limit)
+    return records(
+        Intent, connection.execute(query.with_for_update(key_share=True, skip_locked=True) if lock else query)
+    )
 
 
-def mark_recovered(
-    connection: sa.Connection, intent_id: str, now: datetime, sweep_after: datetime, *, only_expired: bool = False
-) -> bool:
-    """From now on the intent's registration fails. False if it was registered, recovered (or renewed) meanwhile."""
+def mark_recovered(connection: sa.Connection, intent_id: str, now: datetime, sweep_after: datetime) -> bool:
+    """From now on the intent's registration fails. False if it was registered or recovered meanwhile."""
     change = pending_writes.update().where(_c.intent_id == intent_id, _OPEN)
-    if only_expired:
-        change = change.where(_c.lease_until < now)
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount == 1
 
 
 def recover_of_table(connection: sa.Connection, table_id: int, now: datetime, sweep_after: datetime) -> int:
-    change = pending_writes.update().where(_c.table_id == table_id, _OPEN)
-    return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
+    return _recover(connection, _c.table_id == table_id, now, sweep_after)
 
 
 def recover_of_topic(connection: sa.Connection, topic_id: int, now: datetime, sweep_after: datetime) -> int:
-    change = pending_writes.update().where(_c.topic_id == topic_id, _OPEN)
+    return _recover(connection, _c.topic_id == topic_id, now, sweep_after)
+
+
+def _recover(connection: sa.Connection, is_owners: sa.ColumnElement[bool], now: datetime, sweep_after: datetime) -> int:
+    locks.rows(connection, _c.intent_id, is_owners, _OPEN)
+    change = pending_writes.update().where(is_owners, _OPEN)
     return connection.execute(change.values(recovered_at=now, sweep_after=sweep_after)).rowcount
 
 

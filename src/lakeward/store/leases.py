@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from lakeward.store.dialect import begins, is_sqlite
 from lakeward.store.schema import leases
 
+OF_ONE = ("compact", "hold", "keep", "merge", "partition", "turn")  # kinds of leases that are of one table or topic
 LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
 
 _c = leases.c
@@ -39,7 +40,7 @@ def load(connection: sa.Connection, name: str, seconds: float) -> Any:
     On PostgreSQL the server ends it after so many seconds without a statement: a process that is paused in it must not keep
     others from a lease that has run out.
     """
-    query = _SELECT.where(_c.name == name).with_for_update()
+    query = _SELECT.where(_c.name == name).with_for_update(key_share=True)
     if not is_sqlite(connection):
         limit = sa.func.set_config(
             "idle_in_transaction_session_timeout", str(int(max(LEAST_IDLE_SECONDS, seconds) * 1000)), True
@@ -118,5 +119,12 @@ def delete_place(connection: sa.Connection, name: str) -> None:
     connection.execute(leases.delete().where(_c.name == name))
 
 
+def delete_of(connection: sa.Connection, owner_uuid: str) -> None:
+    """Those of a table or topic that is gone for good, whose UUID is in their names: their fences are needed no more."""
+    is_its = sa.or_(*(begins(_c.name, f"{kind}:{owner_uuid}") for kind in OF_ONE))
+    connection.execute(leases.delete().where(_c.name.in_(sa.select(_c.name).where(is_its).with_for_update())))
+
+
 def delete_expired_places(connection: sa.Connection, queue: str, now: datetime, last: datetime) -> None:
-    connection.execute(leases.delete().where(_places(queue), sa.not_(_is_current(now, last))))
+    found = sa.select(_c.name).where(_places(queue), sa.not_(_is_current(now, last)))
+    connection.execute(leases.delete().where(_c.name.in_(found.with_for_update(skip_locked=True))))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakeward.store import dialect
-from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, cut, prepare_session
+from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, UNSTORABLE, cut, prepare_session, unstorable
 from lakeward.store.prepared import Prepared, Row
 
 if TYPE_CHECKING:
@@ -108,6 +108,9 @@ class Lookups:
             else:
                 cursor = own.connection.execute(ready.text, ready.named(parameters), prepare=True)
             found = [None if row is None else ready.record(row) for row in fetch(cursor)]
+        except (*UNSTORABLE, self._driver.DataError) as error:
+            self._drop()
+            raise unstorable() from error
         except (self._driver.Error, _NoneLeft):
             self._drop()
             return None

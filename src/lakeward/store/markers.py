@@ -62,7 +62,7 @@ def load(
     """A marker; with `lock`, until the transaction ends it stays as it is."""
     query = sa.select(*_COLUMNS).where(_KEY)
     key = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
-    found = connection.execute(query.with_for_update() if lock else query, key).one_or_none()
+    found = connection.execute(query.with_for_update(key_share=True) if lock else query, key).one_or_none()
     return None if found is None else from_row(dict(found._mapping))
 
 

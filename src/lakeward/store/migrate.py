@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew
 from lakeward.store import schema, triggers
 from lakeward.store.database import METADATA_SCHEMA, Database
+from lakeward.store.retry import retried
 
 LOCATION = Path(__file__).with_name("migrations")
 _LOCK = 0x6C77_0001  # of the advisory lock that a migration takes on PostgreSQL ('lw')
@@ -42,6 +43,7 @@ def status(database: Database) -> RegistryStatus:
         return _status(connection)
 
 
+@retried
 def create_or_upgrade(database: Database) -> RegistryStatus:
     """Make the registry's tables, or bring them to this code's version, in one transaction. What is there is kept.
 

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.topics import Partition
+from lakeward.store import locks
 from lakeward.store.dialect import in_integers, is_sqlite
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import records
@@ -36,15 +37,16 @@ BY_ID = Prepared(
 )
 _INSERT = Prepared(partitions.insert())
 _IS = sa.and_(_c.topic_id == sa.bindparam("topic"), _c.partition_id == sa.bindparam("partition"))
+_UPDATE = partitions.update().execution_options(**locks.HELD)
 _RAISE = Prepared(
-    partitions.update()
-    .where(_IS, _c.high_watermark < sa.bindparam("mark"))
-    .values(high_watermark=sa.bindparam("mark"), updated_at=sa.bindparam("now", type_=UtcTime()))
+    _UPDATE.where(_IS, _c.high_watermark < sa.bindparam("mark")).values(
+        high_watermark=sa.bindparam("mark"), updated_at=sa.bindparam("now", type_=UtcTime())
+    )
 )
 _START = Prepared(
-    partitions.update()
-    .where(_IS, _c.log_start_offset < sa.bindparam("start"))
-    .values(log_start_offset=sa.bindparam("start"), updated_at=sa.bindparam("now", type_=UtcTime()))
+    _UPDATE.where(_IS, _c.log_start_offset < sa.bindparam("start")).values(
+        log_start_offset=sa.bindparam("start"), updated_at=sa.bindparam("now", type_=UtcTime())
+    )
 )
 
 
@@ -70,12 +72,17 @@ def of_topic(connection: sa.Connection, topic_id: int) -> list[Partition]:
 
 
 def lock(
-    connection: sa.Connection, topic_id: int, partition_ids: Iterable[int], *, share: bool = False
+    connection: sa.Connection,
+    topic_id: int,
+    partition_ids: Iterable[int],
+    *,
+    share: bool = False,
+    keys: bool = False,
 ) -> dict[int, Partition]:
     """The partitions as they are now, by number; on PostgreSQL their rows are locked, in order.
 
     Whoever refers to a locked partition may go on, a committed offset say. With `share` others may advance it too: it is
-    kept from being deleted, no more.
+    kept from being deleted, no more. With `keys` they may be deleted here.
     """
     numbers = sorted(set(partition_ids))
     if is_sqlite(connection):
@@ -83,7 +90,7 @@ def lock(
         found = [Partition(**row) for row in rows if row is not None]
     else:
         chosen = _SELECT.where(_c.topic_id == topic_id, in_integers(connection, _c.partition_id, numbers))
-        locked = chosen.order_by(_c.partition_id).with_for_update(of=partitions, key_share=True, read=share)
+        locked = chosen.order_by(_c.partition_id).with_for_update(of=partitions, key_share=not keys, read=share)
         found = records(Partition, connection.execute(locked))
     return {each.partition_id: each for each in found}
 
@@ -99,5 +106,5 @@ def raise_start(connection: sa.Connection, topic_id: int, partition_id: int, to:
 
 
 def delete_of_topic(connection: sa.Connection, topic_id: int) -> None:
-    """Segments and committed offsets go with them."""
-    connection.execute(partitions.delete().where(_c.topic_id == topic_id))
+    """Those that are locked; segments and committed offsets go with them."""
+    connection.execute(partitions.delete().where(_c.topic_id == topic_id), execution_options=locks.HELD)

@@ -10,6 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.store.drivers import UNSTORABLE, unstorable
+
 Row = Mapping[str, Any]
 ROWS = 64  # of one INSERT on SQLite: with triggers half the time of a statement for each row; more gain nothing
 _Conversion = Callable[[Any], Any]  # of one value, to or from the driver
@@ -141,3 +143,5 @@ def _execute(connection: sa.Connection, text: str, values: list[Any]) -> sqlite3
         return driver.execute(text, values)
     except sqlite3.Error as error:
         raise sa.exc.DBAPIError.instance(text, tuple(values), error, sqlite3.Error) from error
+    except UNSTORABLE as error:
+        raise unstorable() from error

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from lakeward.model.files import RetiredFile
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
+from lakeward.store import locks
 from lakeward.store.dialect import begins, in_integers, in_texts
 from lakeward.store.filters import equal
 from lakeward.store.records import columns, records
@@ -47,7 +48,9 @@ def has_removals_pending(connection: sa.Connection, table_id: int) -> bool:
 
 
 def mark_removed(connection: sa.Connection, retired_ids: Iterable[int], snapshot_id: int, sequence_number: int) -> int:
-    change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.removed_by.is_(None))
+    chosen = (in_integers(connection, _c.retired_id, retired_ids), _c.removed_by.is_(None))
+    locks.rows(connection, _c.retired_id, *chosen)
+    change = retired_files.update().where(*chosen)
     return connection.execute(change.values(removed_by=snapshot_id, removed_sequence=sequence_number)).rowcount
 
 
@@ -98,8 +101,9 @@ def hasten(connection: sa.Connection, below: str, keep: int, before: datetime, n
     ids = list(connection.execute(old).scalars())
     if not ids:
         return 0
-    change = retired_files.update().where(in_integers(connection, _c.retired_id, ids))
-    return connection.execute(change.values(expires_at=now)).rowcount
+    chosen = in_integers(connection, _c.retired_id, ids)
+    locks.rows(connection, _c.retired_id, chosen)
+    return connection.execute(retired_files.update().where(chosen).values(expires_at=now)).rowcount
 
 
 def ended(
@@ -111,12 +115,16 @@ def ended(
     kinds: Sequence[str] = (),
 ) -> list[RetiredFile]:
     """Files below a location whose quarantine is over: its time has passed and no retained snapshot reaches them (also
-    those marked so). `kinds`: of some kinds alone.
+    those marked so). `kinds`: of some kinds alone. Their rows are locked; those that others have locked, such as a rollback, are
+    left out.
     """
     query = _SELECT.where(_is_over(below, now), equal(_c.table_id, table_id))
     if kinds:
         query = query.where(_c.kind.in_(kinds))
-    return records(RetiredFile, connection.execute(query.order_by(_c.expires_at, _c.retired_id).limit(limit)))
+    query = query.order_by(_c.expires_at, _c.retired_id).limit(limit)
+    return records(
+        RetiredFile, connection.execute(query.with_for_update(of=retired_files, key_share=True, skip_locked=True))
+    )
 
 
 def ended_size(connection: sa.Connection, below: str, now: datetime) -> tuple[int, int]:
@@ -132,23 +140,35 @@ def _is_over(below: str, now: datetime) -> sa.ColumnElement[bool]:
 
 def keep_until(connection: sa.Connection, table_id: int, until: datetime) -> int:
     """What a retained snapshot reaches now stays until then at least. Returns for how many that is longer."""
-    change = retired_files.update().where(_c.table_id == table_id, _c.expires_at < until, reachable())
+    chosen = (_c.table_id == table_id, _c.expires_at < until, reachable())
+    locks.rows(connection, _c.retired_id, *chosen)
+    change = retired_files.update().where(*chosen)
     return connection.execute(change.values(expires_at=until)).rowcount
 
 
 def mark_ended(connection: sa.Connection, retired_ids: Iterable[int], now: datetime) -> int:
     change = retired_files.update().where(in_integers(connection, _c.retired_id, retired_ids), _c.ended_at.is_(None))
-    return connection.execute(change.values(ended_at=now)).rowcount
+    return connection.execute(change.values(ended_at=now).execution_options(**locks.HELD)).rowcount
 
 
-def delete(connection: sa.Connection, retired_ids: Iterable[int]) -> int:
-    return connection.execute(
-        retired_files.delete().where(in_integers(connection, _c.retired_id, retired_ids))
-    ).rowcount
+def delete_ended(connection: sa.Connection, retired_ids: Iterable[int]) -> int:
+    """Those whose objects are gone."""
+    return _delete(connection, in_integers(connection, _c.retired_id, retired_ids))
+
+
+def take_back(connection: sa.Connection, retired_ids: Iterable[int]) -> int:
+    """Out of quarantine, before that has ended; how many were there still."""
+    return _delete(connection, in_integers(connection, _c.retired_id, retired_ids), _c.ended_at.is_(None))
+
+
+def _delete(connection: sa.Connection, *chosen: sa.ColumnElement[bool]) -> int:
+    locks.rows(connection, _c.retired_id, *chosen)
+    return connection.execute(retired_files.delete().where(*chosen)).rowcount
 
 
 def expire_table(connection: sa.Connection, table_id: int, expires_at: datetime, removed_by: int) -> None:
     """A dropped table's files: none is listed any more, and all go at `expires_at` at the latest."""
+    locks.rows(connection, _c.retired_id, _c.table_id == table_id)
     own = retired_files.update().where(_c.table_id == table_id)
     connection.execute(own.where(_REMOVAL_PENDING).values(removed_by=removed_by))
     connection.execute(own.where(_c.expires_at > expires_at).values(expires_at=expires_at))
@@ -158,6 +178,7 @@ def retire_all(
     connection: sa.Connection, table_id: int, *, reason: str, now: datetime, expires_at: datetime, removed_by: int
 ) -> int:
     """Move every file of a table to quarantine in two statements, however many there are."""
+    locks.watched(connection, table_id)
     f = table_files.c
     source = sa.select(
         f.table_id,

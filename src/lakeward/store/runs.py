@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.operations import SyncMode, SyncRun, SyncStatus
+from lakeward.store import locks
 from lakeward.store.filters import at_least, equal
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns
@@ -36,13 +37,14 @@ def insert_whole(connection: sa.Connection, values: Mapping[str, Any]) -> int:
 
 def load(connection: sa.Connection, run_id: int, *, lock: bool = False) -> SyncRun | None:
     query = sa.select(*_COLUMNS).where(_c.id == run_id)
-    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
     return None if row is None else _record(row)
 
 
 def update(connection: sa.Connection, run_id: int, values: Mapping[str, Any]) -> SyncRun:
+    """One that is locked."""
     change = sync_runs.update().where(_c.id == run_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change).mappings().one())
+    return _record(connection.execute(change, execution_options=locks.HELD).mappings().one())
 
 
 def add(connection: sa.Connection, run_id: int, counts: Mapping[str, int], now: datetime) -> bool:
@@ -91,7 +93,7 @@ def silent(connection: sa.Connection, since: datetime, *, with_heartbeats: bool,
     query = sa.select(*_COLUMNS).where(_RUNNING, _c.last_seen_at < since)
     if with_heartbeats:
         query = query.where(_c.heartbeat_at.is_not(None))
-    query = query.order_by(_c.last_seen_at).limit(limit).with_for_update(skip_locked=True)
+    query = query.order_by(_c.last_seen_at).limit(limit).with_for_update(key_share=True, skip_locked=True)
     return [_record(row) for row in connection.execute(query).mappings()]
 
 

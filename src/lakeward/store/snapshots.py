@@ -6,6 +6,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from lakeward.model.tables import TableSnapshot
+from lakeward.store import locks
 from lakeward.store.dialect import in_integers
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import table_snapshots
@@ -15,6 +16,7 @@ _SELECT = sa.select(*columns(table_snapshots, TableSnapshot))
 
 
 def insert(connection: sa.Connection, snapshot: TableSnapshot) -> None:
+    locks.watched(connection, snapshot.table_id)
     values = {name: getattr(snapshot, name) for name in TableSnapshot.__struct_fields__}
     connection.execute(table_snapshots.insert(), values)
 
@@ -41,6 +43,7 @@ def mark_expired(
     connection: sa.Connection, table_id: int, now: datetime, snapshot_ids: Iterable[int] | None = None
 ) -> int:
     """The given snapshots (all, without) have left the metadata file."""
+    locks.watched(connection, table_id)
     change = table_snapshots.update().where(_c.table_id == table_id, _c.expired_at.is_(None))
     if snapshot_ids is not None:
         change = change.where(in_integers(connection, _c.snapshot_id, snapshot_ids))

@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.tables import TableStats
+from lakeward.store import locks
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, records
 from lakeward.store.schema import table_stats
@@ -37,15 +38,18 @@ def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
 
 
 def insert(connection: sa.Connection, stats: TableStats) -> None:
+    locks.watched(connection, stats.table_id)
     _INSERT.run(connection, {name: getattr(stats, name) for name in TableStats.__struct_fields__})
 
 
 def update(connection: sa.Connection, stats: TableStats) -> None:
+    locks.watched(connection, stats.table_id)
     values: Mapping[str, Any] = {f"new_{name}": getattr(stats, name) for name in _VALUES}
     _UPDATE.run(connection, {**_key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type), **values})
 
 
 def delete(connection: sa.Connection, stats: TableStats) -> None:
+    locks.watched(connection, stats.table_id)
     connection.execute(
         table_stats.delete().where(_IS_ROW),
         _key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type),

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.model.names import SEPARATOR
 from lakeward.model.tables import Table, TableMetadata
+from lakeward.store import locks
 from lakeward.store.dialect import begins
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns, record, records
@@ -21,6 +22,7 @@ _SELECT = sa.select(
     namespaces.c.path,
 ).select_from(tables.outerjoin(namespaces, namespaces.c.namespace_id == _c.namespace_id))
 _BY_ID = _SELECT.where(_c.table_id == sa.bindparam("table_id"))
+_UPDATE = tables.update().execution_options(**locks.HELD)
 
 
 def _table(row: sa.Row[*tuple[Any, ...]] | None) -> Table | None:
@@ -94,11 +96,14 @@ def dropped_before(connection: sa.Connection, below: str, time: datetime) -> lis
 
 
 def insert(connection: sa.Connection, values: Mapping[str, Any]) -> int:
-    return int(connection.execute(tables.insert().returning(_c.table_id), values).scalar_one())
+    table_id = int(connection.execute(tables.insert().returning(_c.table_id), values).scalar_one())
+    locks.new_table(connection, table_id)
+    return table_id
 
 
 def update(connection: sa.Connection, table_id: int, values: Mapping[str, Any]) -> None:
-    connection.execute(tables.update().where(_c.table_id == table_id).values(values))
+    locks.watched(connection, table_id)
+    connection.execute(_UPDATE.where(_c.table_id == table_id).values(values))
 
 
 COUNTERS = (
@@ -110,8 +115,7 @@ COUNTERS = (
     "landing_file_count",
 )
 _ADD = Prepared(
-    tables.update()
-    .where(_c.table_id == sa.bindparam("id"))
+    _UPDATE.where(_c.table_id == sa.bindparam("id"))
     .values(
         {name: _c[name] + sa.bindparam(f"add_{name}") for name in COUNTERS} | {"last_modified": sa.bindparam("now")}
     )
@@ -124,6 +128,7 @@ def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: 
 
     The current metadata version comes back, none if the table is gone or dropped: a statement less for those who need it.
     """
+    locks.watched(connection, table_id)
     parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
     row = _ADD.one(connection, {"id": table_id, "now": now, **parameters})
     return None if row is None or row["dropped_at"] is not None else int(row["version"])
@@ -131,13 +136,15 @@ def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: 
 
 def swap_metadata(connection: sa.Connection, table_id: int, expected: str | None, values: Mapping[str, Any]) -> bool:
     """Set metadata_location and what goes with it, only if it still is `expected`."""
+    locks.watched(connection, table_id)
     is_expected = _c.metadata_location.is_(None) if expected is None else _c.metadata_location == expected
-    result = connection.execute(tables.update().where(_c.table_id == table_id, is_expected).values(values))
+    result = connection.execute(_UPDATE.where(_c.table_id == table_id, is_expected).values(values))
     return result.rowcount == 1
 
 
 def delete(connection: sa.Connection, table_id: int) -> None:
-    connection.execute(tables.delete().where(_c.table_id == table_id))
+    locks.watched(connection, table_id)
+    connection.execute(tables.delete().where(_c.table_id == table_id).execution_options(**locks.HELD))
 
 
 # Metadata versions -----------------------------------------------------------------------------------------------------
@@ -191,6 +198,7 @@ def current_properties(
 
 
 def insert_metadata(connection: sa.Connection, version: TableMetadata) -> None:
+    locks.watched(connection, version.table_id)
     connection.execute(
         table_metadata.insert(), {name: getattr(version, name) for name in TableMetadata.__struct_fields__}
     )
@@ -199,6 +207,7 @@ def insert_metadata(connection: sa.Connection, version: TableMetadata) -> None:
 # Columns ---------------------------------------------------------------------------------------------------------------
 def replace_columns(connection: sa.Connection, table_id: int, fields: Sequence[Mapping[str, Any]]) -> None:
     """Make table_columns say `fields` (top-level fields of an Iceberg schema), touching only rows that differ."""
+    locks.watched(connection, table_id)
     wanted = {
         field["id"]: {
             "position": position,
@@ -226,4 +235,5 @@ def replace_columns(connection: sa.Connection, table_id: int, fields: Sequence[M
 
 
 def delete_stats(connection: sa.Connection, table_id: int) -> None:
+    locks.watched(connection, table_id)
     connection.execute(table_stats.delete().where(table_stats.c.table_id == table_id))

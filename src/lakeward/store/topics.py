@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.model.topics import Topic
+from lakeward.store import locks
 from lakeward.store.dialect import begins
 from lakeward.store.prepared import Prepared, Row
 from lakeward.store.records import columns, record, records
@@ -16,6 +17,7 @@ from lakeward.store.types import UtcTime
 _c = topics.c
 _UPDATED = sa.func.coalesce(_c.updated_at, _c.created_at, type_=UtcTime())
 _SELECT = sa.select(*(c for c in columns(topics, Topic) if c is not _c.updated_at), _UPDATED.label("updated_at"))
+_UPDATE = topics.update().execution_options(**locks.HELD)
 _EXISTS = _c.deleted_at.is_(None)
 BY_NAME = Prepared(
     _SELECT.where(_c.warehouse_id == sa.bindparam("warehouse_id"), _c.name == sa.bindparam("name"), _EXISTS)
@@ -47,13 +49,18 @@ def insert(connection: sa.Connection, values: Mapping[str, Any]) -> int:
 
 
 def update(connection: sa.Connection, topic_id: int, values: Mapping[str, Any]) -> None:
-    connection.execute(topics.update().where(_c.topic_id == topic_id).values(values))
+    connection.execute(_UPDATE.where(_c.topic_id == topic_id).values(values))
 
 
 def lock(connection: sa.Connection, topic_id: int) -> Topic | None:
     """The topic as it is now, its row locked on PostgreSQL; none if it is gone or deleted."""
-    query = _SELECT.where(_c.topic_id == topic_id, _EXISTS).with_for_update()
+    query = _SELECT.where(_c.topic_id == topic_id, _EXISTS).with_for_update(key_share=True)
     return record(Topic, connection.execute(query).one_or_none())
+
+
+def lock_deleted(connection: sa.Connection, topic_id: int) -> None:
+    """One that is going for good."""
+    connection.execute(_SELECT.where(_c.topic_id == topic_id).with_for_update()).all()
 
 
 def deleted(connection: sa.Connection, below: str, time: datetime) -> list[Topic]:
@@ -63,4 +70,4 @@ def deleted(connection: sa.Connection, below: str, time: datetime) -> list[Topic
 
 
 def delete(connection: sa.Connection, topic_id: int) -> None:
-    connection.execute(topics.delete().where(_c.topic_id == topic_id))
+    connection.execute(topics.delete().where(_c.topic_id == topic_id), execution_options=locks.HELD)

@@ -114,6 +114,32 @@ def test_what_is_due_is_handed_to_one_caller_until_its_claim_runs_out(registry: 
     assert error_log.due(registry, schema_name="other") == []
 
 
+def test_the_outcome_of_a_claim_that_another_has_now_is_refused(registry: Registry) -> None:
+    log(registry)
+    pass_time(registry, seconds=61)
+    (slow,) = error_log.due(registry, claim_seconds=30)
+    pass_time(registry, seconds=31)
+    (quick,) = error_log.due(registry)
+    assert (slow.claim, quick.claim) == (1, 2)
+    for outdated in (slow.claim, None):
+        with pytest.raises(StatusConflict, match="claim"):
+            error_log.record_retry(registry, slow.id, claim=outdated)
+    assert error_log.due(registry) == []
+    done = error_log.record_retry(registry, quick.id, claim=quick.claim)
+    assert (done.retry_count, done.claimed_until) == (1, None)
+    with pytest.raises(StatusConflict, match="is not current"):
+        error_log.record_retry(registry, quick.id, claim=quick.claim)
+
+
+def test_a_claim_that_has_run_out_still_counts_while_nobody_else_has_one(registry: Registry) -> None:
+    one, other = log(registry), log(registry)
+    pass_time(registry, seconds=61)
+    assert len(error_log.due(registry, claim_seconds=1)) == 2
+    pass_time(registry, seconds=2)
+    assert error_log.record_retry(registry, one.id, claim=1).retry_count == 1
+    assert error_log.record_retry(registry, other.id).retry_count == 1
+
+
 def test_a_retry_that_succeeds_resolves_the_error(registry: Registry) -> None:
     error = log(registry)
     done = error_log.record_retry(registry, error.id, success=True)

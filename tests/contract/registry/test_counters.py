@@ -10,7 +10,7 @@ from lakeward.model.files import FileStatistics
 from lakeward.model.tables import ColumnStatistics, Table
 from lakeward.registry import Registry, counters, evolution, snapshots, tables
 from lakeward.registry.recount import recount
-from lakeward.store import dialect, files
+from lakeward.store import dialect, files, locks
 from tests.support.registries import NAME, assert_exact, make_table, number, register, rows_of
 
 
@@ -20,7 +20,7 @@ def remove(registry: Registry, table: Table, *file_numbers: int) -> None:
     leaving = [live[i] for i in file_numbers]
     schema = tables.metadata(registry, tables.load_by_id(registry, table.table_id)).schema
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id])
+        locks.tables(connection, [table.table_id])
         files.delete(connection, table.table_id, [file.file_id for file in leaving])
         counters.remove(connection, table.table_id, schema, leaving, dialect.now(connection))
 

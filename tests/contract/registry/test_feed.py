@@ -22,7 +22,7 @@ from lakeward.registry import Registry, feed, leases
 from lakeward.registry.feed import Position, Reader
 from lakeward.registry.leases import Lease
 from lakeward.store import changes as store_changes
-from lakeward.store import dialect, schema
+from lakeward.store import dialect, locks, schema
 from lakeward.store.changes import Change
 from lakeward.store.database import Database
 from tests.contract.store import rows
@@ -181,7 +181,7 @@ def test_a_transaction_that_drew_its_numbers_early_and_commits_late_is_not_passe
     make_tables(registry, 3)
     position = reader.head()
     with registry.database.transaction() as late:
-        dialect.lock_tables(late, [1])
+        locks.tables(late, [1])
         late.exec_driver_sql("UPDATE table_stats SET row_count = 1 WHERE table_id = 1")
         with late.begin_nested() as undone:
             late.exec_driver_sql("UPDATE table_stats SET row_count = 2 WHERE table_id = 1")

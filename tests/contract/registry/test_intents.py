@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from lakeward.components import recovery
 from lakeward.errors import IntentLost, StorageError, TableNotFound
 from lakeward.registry import Registry, intents, registration, tables
 from lakeward.store import dialect, schema
 from lakeward.store import intents as intent_store
 from tests.support.registries import NAME, data_file, make_table, open_at, open_intents, rows_of
+from tests.support.waiting import until
 
 
 def test_an_intent_has_a_folder_of_its_own_below_its_table(registry: Registry) -> None:
@@ -127,3 +129,25 @@ def test_a_second_intent_of_one_prefix_is_refused_by_the_database(registry: Regi
     with pytest.raises(sa.exc.IntegrityError), registry.database.engine.begin() as connection:
         values = dict(connection.execute(row).mappings().one())
         connection.execute(schema.pending_writes.insert(), {**values, "intent_id": "other"})
+
+
+def test_recovery_passes_over_an_intent_that_a_registration_has_just_taken(made_url: str, tmp_path: Path) -> None:
+    """A registration takes the intents of a whole group, in the order in which they came; a recovery that waited for one while
+    it has marked another would wait for ever."""
+    with open_at(made_url, tmp_path, lease_seconds=0.001) as registry:
+        if registry.database.is_sqlite:
+            return  # one writes at a time
+        table = make_table(registry)
+        late = [intents.open_intent(registry, table) for _ in range(2)]
+        for intent in late:
+            registry.let_go(intent.intent_id)
+        until(lambda: _expired(registry) == 2)
+        with registry.database.transaction() as connection:
+            assert intent_store.take(connection, late[0].intent_id)
+            assert recovery.recover(registry).intents == 1
+            assert intent_store.take(connection, late[1].intent_id) is False
+
+
+def _expired(registry: Registry) -> int:
+    with registry.database.read() as connection:
+        return len(intent_store.expired(connection, registry.below, dialect.now(connection), 10))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from lakeward.components import recovery
+from lakeward.components import cleaner, recovery
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
-from lakeward.registry import Registry, clock, intents, leases, snapshots, turns
+from lakeward.registry import Registry, clock, intents, leases, snapshots, tables, turns
 from lakeward.store import dialect, schema
 from lakeward.store.dialect import begins
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
@@ -254,3 +254,27 @@ def test_intents_that_a_clock_set_ahead_are_recovered_after_their_own_length(reg
     limit = timedelta(seconds=registry.settings.lease_seconds)
     assert all(row["lease_until"] <= now + limit for row in rows_of(registry, "pending_writes"))
     assert {row["intent_id"] for row in rows_of(registry, "pending_writes")} == {living.intent_id, dead.intent_id}
+
+
+def test_a_holder_s_own_clock_goes_on_while_its_machine_is_suspended(registry: Registry) -> None:
+    """The registry's does, so the lease may be another's by the time at which the machine wakes up."""
+    assert leases.CLOCK == time.CLOCK_BOOTTIME
+    told: list[float] = []
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with leases.held(registry, "a", seconds=30, good_until=told.append):
+        pass
+    assert before + 30 <= told[0] <= time.clock_gettime(time.CLOCK_BOOTTIME) + 30
+
+
+def test_leases_of_a_table_and_a_topic_go_with_it_and_no_others(registry: Registry) -> None:
+    table = make_table(registry)
+    with leases.held(registry, f"hold:{table.table_uuid}", seconds=30):
+        pass
+    with (
+        leases.held(registry, f"partition:{table.table_uuid}:0:1", seconds=30),
+        leases.held(registry, "other", seconds=30),
+    ):
+        pass
+    tables.drop(registry, str(table.identifier), purge=True)
+    cleaner.clean(registry)
+    assert [row["name"] for row in rows_of(registry, "leases")] == ["other"]

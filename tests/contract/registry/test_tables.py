@@ -15,7 +15,7 @@ from lakeward.errors import (
     TableNotFound,
 )
 from lakeward.registry import Registry, evolution, intents, namespaces, registration, snapshots, tables
-from lakeward.store import dialect, schema
+from lakeward.store import locks, schema
 from tests.support.registries import (
     NAME,
     assert_exact,
@@ -240,7 +240,7 @@ def test_what_waits_for_a_table_acts_on_what_has_its_name_afterwards(registry: R
     renamed, other = make_table(registry), make_table(registry, "sales.other")
     with ThreadPoolExecutor(1) as pool:
         with registry.database.transaction() as connection:
-            dialect.lock_tables(connection, [renamed.table_id])
+            locks.tables(connection, [renamed.table_id])
             dropping = pool.submit(tables.drop, registry, NAME)
             wait_for_lock(registry)
             connection.exec_driver_sql("UPDATE tables SET name = 'renamed' WHERE name = 'orders'")

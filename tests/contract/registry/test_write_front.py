@@ -22,7 +22,7 @@ from lakeward.model.tables import Table
 from lakeward.registry import Registry, intents, leases, registration, runs, snapshots
 from lakeward.registry.counted import AtOnce, Joined
 from lakeward.registry.write_front import FrontLimits
-from lakeward.store import dialect
+from lakeward.store import dialect, locks
 from lakeward.store import intents as intent_store
 from lakeward.store import tables as table_store
 from tests.support.registries import assert_exact, data_file, make_table, open_at, open_intents, register, rows_of
@@ -41,7 +41,7 @@ def postgresql(pg_url: str, tmp_path: Path) -> Iterator[Registry]:
 def held(registry: Registry, *held_tables: Table) -> Iterator[None]:
     """While the block runs, no registration of these tables (on SQLite: none at all) gets on."""
     with registry.database.transaction() as connection:
-        dialect.lock_tables(connection, [table.table_id for table in held_tables])
+        locks.tables(connection, [table.table_id for table in held_tables])
         yield
 
 
@@ -305,7 +305,7 @@ def test_a_table_that_is_dropped_before_the_group_s_turn_registers_nothing(regis
     made = declared(registry, table, 3)
     with ThreadPoolExecutor(3) as pool:
         with registry.database.transaction() as connection:
-            dialect.lock_tables(connection, [table.table_id])
+            locks.tables(connection, [table.table_id])
             futures = [pool.submit(registering(registry, table, *each)) for each in made]
             wait_for(registry, 3)
             now = dialect.now(connection)

@@ -204,6 +204,20 @@ def test_statements_that_a_trigger_cannot_see_are_refused(database: Database, by
         assert changes(connection) == []
 
 
+@pytest.mark.parametrize("other", ["rowid", "_rowid_", "oid"])
+@pytest.mark.parametrize("name", [name for name, key in KEYS.items() if len(key) == 1])
+def test_sqlite_refuses_a_change_of_a_key_under_its_other_names(
+    database: Database, by_hand: Any, name: str, other: str
+) -> None:
+    if not database.is_sqlite:
+        return  # it has no other names there
+    for verb in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
+        with pytest.raises(sqlite3.Error, match="for life"):
+            by_hand.execute(f"{verb} {name} SET {other} = 77")
+    with database.read() as connection:
+        assert changes(connection) == []
+
+
 def test_sqlite_refuses_to_replace_a_row_by_any_of_its_keys(database: Database, by_hand: Any) -> None:
     if not database.is_sqlite:
         return  # no REPLACE there

@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.registry.feed import Position, Reader
-from lakeward.store import dialect, schema
+from lakeward.store import locks, schema
 from lakeward.store.changes import Change
 from lakeward.store.database import Database
 from tests.contract.store import processes, rows
@@ -34,7 +34,7 @@ def _write(url: str, writer: int) -> None:
         try:
             with database.transaction() as connection:
                 tables = chance.sample(range(1, TABLES + 1), chance.randint(1, TABLES))
-                dialect.lock_tables(connection, tables)
+                locks.tables(connection, tables)
                 for table_id in sorted(tables):
                     _raise_version(connection, table_id)
                     undone = connection.begin_nested()
@@ -126,7 +126,7 @@ def test_threads_that_share_a_database_write_in_commit_order(database: Database)
         try:
             for _ in range(ROUNDS + 5):
                 with database.transaction() as connection:
-                    dialect.lock_tables(connection, [1])
+                    locks.tables(connection, [1])
                     _raise_version(connection, 1)
         except BaseException as error:
             failed.append(error)
@@ -144,7 +144,7 @@ def test_threads_that_share_a_database_write_in_commit_order(database: Database)
 
 
 def test_writers_of_sql_typed_by_hand_are_put_in_order_by_the_triggers_alone(database: Database) -> None:
-    """Without lock_tables: rows of one table that do not collide, so that nothing but the trigger orders them."""
+    """Without a lock: rows of one table that do not collide, so that nothing but the trigger orders them."""
     _make_tables(database)
     with database.transaction() as connection:
         rows.insert(connection, "table_metadata")

@@ -51,7 +51,7 @@ def test_each_kind_has_the_status_and_the_type_that_iceberg_s_clients_know(
 ) -> None:
     got, body, _ = answer(error)
     assert got == status
-    assert body == {"message": str(error), "type": type_, "code": status}
+    assert body == {"message": error.answer or str(error), "type": type_, "code": status}
 
 
 def test_a_503_says_when_to_come_again() -> None:
@@ -69,3 +69,22 @@ def test_every_error_of_lakeward_has_a_status_of_http() -> None:
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.LakewardError)
     ]
     assert all(400 <= kind.status <= 599 for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.RegistryUnavailable,
+        errors.RegistryOutdated,
+        errors.RegistryTooNew,
+        errors.DatabaseError,
+        errors.TransactionConflict,
+    ],
+)
+def test_no_answer_shows_where_the_registry_is_or_what_its_driver_says(error: type[errors.LakewardError]) -> None:
+    status, body, _ = answer(
+        error("the registry postgresql://ann@db.internal/lake refused a statement: driver's words")
+    )
+    assert status >= 500
+    assert not any(word in str(body) for word in ("ann", "db.internal", "driver's words"))
+    assert len(str(body["message"])) > 20

@@ -37,7 +37,7 @@ def test_an_empty_level_or_a_control_character_is_refused(text: str) -> None:
         decode_namespace(text)
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_a_page_token_gives_back_the_key_that_it_was_made_of(key: str) -> None:
     assert decode_token(encode_token(key)) == key
 
@@ -46,7 +46,7 @@ def test_the_empty_token_is_the_first_page() -> None:
     assert decode_token("") is None
 
 
-@pytest.mark.parametrize("token", ["%%%", "a", "é", "_w=="])
+@pytest.mark.parametrize("token", ["%%%", "a", "é", "_w==", "AA=="])
 def test_a_token_of_another_server_is_refused(token: str) -> None:
     with pytest.raises(InvalidInput, match="page token"):
         decode_token(token)

@@ -234,6 +234,44 @@ def test_files_of_another_program_can_be_made_durable_and_a_missing_one_is_named
     table = f"file://{tmp_path}/table"
     (tmp_path / "table" / "a" / "b").mkdir(parents=True)
     (tmp_path / "table" / "a" / "b" / "1.parquet").write_bytes(b"x")
-    engine.sync([f"{table}/a/b/1.parquet"], below=table)
+    engine.sync([f"{table}/a/b/1.parquet"])
     with pytest.raises(ObjectNotFound, match=r"2\.parquet"):
-        engine.sync([f"{table}/a/b/2.parquet"], below=table)
+        engine.sync([f"{table}/a/b/2.parquet"])
+
+
+def test_a_folder_that_another_writer_has_made_and_not_synced_yet_is_made_durable_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds a folder there cannot know that its entry is on disk: a loss of power would take the file with it."""
+    synced: list[str] = []
+    sync = local._sync_folder
+
+    def seen(folder: str) -> None:
+        synced.append(folder)
+        sync(folder)
+
+    monkeypatch.setattr(local, "_sync_folder", seen)
+    for number, write in enumerate((local.LocalEngine().write, _by_another_program)):
+        made = tmp_path / str(number) / "data" / "i"
+        made.mkdir(parents=True)  # by another writer
+        synced.clear()
+        write(f"file://{made}/1.parquet", b"x")
+        assert {str(made), str(made.parent), str(made.parent.parent), str(tmp_path)} <= set(synced)
+        synced.clear()
+        write(f"file://{made}/2.parquet", b"x")
+        assert synced == [str(made)]
+
+
+def _by_another_program(location: str, data: bytes) -> None:
+    Path(location.removeprefix("file://")).write_bytes(data)
+    local.LocalEngine().sync([location])
+
+
+def test_a_location_that_leads_out_of_its_folder_deletes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    other = tmp_path / "other.parquet"
+    other.write_bytes(b"x")
+    location = f"file://{tmp_path}/table/../other.parquet"
+    (failure,) = local.LocalEngine().delete([location], below=f"file://{tmp_path}/table")
+    assert failure.location == location and "leads out" in failure.reason
+    assert other.exists()

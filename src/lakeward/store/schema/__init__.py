@@ -45,7 +45,7 @@ from lakeward.store.schema.operations import (
 )
 from lakeward.store.schema.parts import metadata
 
-SCHEMA_VERSION = 11  # of the newest migration
+SCHEMA_VERSION = 12  # of the newest migration
 MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 __all__ = [

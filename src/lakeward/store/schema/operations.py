@@ -129,6 +129,7 @@ error_log = table(
     column("failure_key", Text, null=True),  # failures of one key are one open error
     column("occurrences", Int32, default="1"),
     column("last_occurred_at", UtcTime, null=True),  # none: once
+    column("claim", Int64, default="0"),  # grows with each claim: an old one's outcome is refused
     sa.UniqueConstraint("import_key"),
     one_of("status", "open", "resolved", "ignored"),
     sa.CheckConstraint("(resolved_at IS NULL) = (status = 'open')", name="resolved_at"),

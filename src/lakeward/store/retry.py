@@ -1,0 +1,44 @@
+"""The one place where what a database has ended, so that others could go on, is run again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from lakeward.errors import TransactionConflict
+from lakeward.logs import log
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+WAITS = (0.01, 0.03, 0.1, 0.3, 1.0)  # seconds before each further try
+
+
+def retried(function: Callable[P, T]) -> Callable[P, T]:
+    """For a function that opens one transaction and does nothing else that lasts: it is run again, from its beginning, where
+    the database has ended that transaction by a deadlock or a serialization failure.
+
+    A transaction of the caller's is the caller's to run again. So no iterator may be among the arguments: it would be empty.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        for wait in WAITS:
+            try:
+                return function(*args, **kwargs)
+            except TransactionConflict as error:
+                if not error.is_rolled_back:
+                    raise
+                log.debug("transaction_run_again", function=function.__qualname__, error=str(error))
+            time.sleep(wait * random.uniform(0.5, 1.0))
+        try:
+            return function(*args, **kwargs)
+        except TransactionConflict as error:
+            error.is_rolled_back = False  # nobody above tries as often again
+            raise
+
+    return run
