@@ -358,6 +358,9 @@ CALLS: dict[str, list[Call]] = {
     "leases.milliseconds": [],
     "leases.shorten": [lambda m, c: m.shorten(c, "l1", 1, NOW)],
     "leases.delete_of": [],  # looks at all, once for each table that is gone
+    "files.written_under": [lambda m, c: m.written_under(c, BIG, [1], [1])],
+    "intents.writing": [lambda m, c: m.writing(c, BIG, NOW)],
+    "owners.owner_of": [lambda m, c: m.owner_of(c, ["/lake/1"])],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
     "leases.load": [lambda m, c: m.load(c, "l1", 30.0)],
@@ -408,7 +411,6 @@ CALLS: dict[str, list[Call]] = {
     "stats.insert": [lambda m, c: m.insert(c, _stats)],
     "stats.load": [lambda m, c: m.load(c, BIG, 0, "1", "parquet")],
     "stats.of_table": [lambda m, c: m.of_table(c, BIG)],
-    "stats.spec_ids": [lambda m, c: m.spec_ids(c, BIG)],
     "stats.update": [lambda m, c: m.update(c, _known_stats)],
     "tables.add_counts": [lambda m, c: m.add_counts(c, BIG, NOW, {"row_count": 1})],
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],

@@ -170,8 +170,8 @@ def commit_in(
         for each in sorted(chosen, key=lambda each: each.partition_id)
     ]
     if rows:
-        groups.set_offsets(connection, rows)
         groups.touch(connection, key, now)
+        groups.set_offsets(connection, rows)
 
 
 def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[ConsumerOffset], strict: bool) -> None:

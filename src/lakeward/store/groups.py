@@ -77,7 +77,7 @@ def load(connection: sa.Connection, warehouse_id: int, group_id: str) -> Consume
 
 
 def touch(connection: sa.Connection, group_key: int, now: datetime) -> None:
-    """Note that the group has committed."""
+    """Note that the group commits; on PostgreSQL its offsets are locked with it."""
     connection.execute(consumer_groups.update().where(_g.group_key == group_key).values(updated_at=now))
 
 

@@ -35,7 +35,6 @@ ORDER = (
     "error_log",
     "sync_markers",
     "consumer_groups",
-    "consumer_offsets",
     "stream_plans",
     "subscriber_cursors",
     "registry_changes",
@@ -52,6 +51,7 @@ GUARDED = {
     "stream_positions": "tables",
     "segments": "partitions",
     "producer_batches": "topics",
+    "consumer_offsets": "consumer_groups",
 }
 _RANKS = {name: rank for rank, name in enumerate(ORDER)}
 _KEY = "lakeward_locks"  # in the connection's `info`
