@@ -66,6 +66,8 @@ def parse_filter(source: Any) -> Filter | None:
         raise InvalidFilter(f'a filter cannot be made from {type(source).__name__}; give text such as "month = 1"')
     if not source.strip():
         return None
+    if any(0xD800 <= ord(c) <= 0xDFFF for c in source):
+        raise InvalidFilter(f"filter {source!r} holds a lone surrogate, which no text in a table has")
     return Filter(expression=filter_grammar.parse(source))
 
 

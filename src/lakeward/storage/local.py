@@ -37,7 +37,7 @@ _UNREACHED = (
 )
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_ATTEMPTS = 20  # to write into a folder that somebody who cleans up removes in the same moment
+_ATTEMPTS = 1_000  # to write into a folder that somebody who cleans up removes in the same moment
 
 
 class LocalEngine:
