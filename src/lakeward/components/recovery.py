@@ -59,16 +59,20 @@ def expired(registry: Registry) -> RecoveryResult:
 
 def _mark_expired(registry: Registry) -> list[Intent]:
     marked: list[Intent] = []
-    with registry.database.transaction() as connection:
-        now = dialect.now(connection)
-        shortened = intents.shorten_impossible(connection, registry.below, now, registry.settings.lease_seconds)
-    if shortened:
+    if shortened := _shorten(registry):
         log.warning("leases_of_a_clock_that_was_ahead_shortened", intents=shortened)
     while True:
         found = _mark_batch(registry)
         marked += found
         if len(found) < BATCH:
             return marked
+
+
+@retried
+def _shorten(registry: Registry) -> int:
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        return intents.shorten_impossible(connection, registry.below, now, registry.settings.lease_seconds)
 
 
 @retried
