@@ -57,6 +57,8 @@ class Settings:
     cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; none: all
     astha: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a table of the file: see AsthaConfig
     components: Mapping[str, Any] = field(default_factory=dict, hash=False)  # tables of the file, by component
+    spark_master: str | None = None  # where Spark runs; none: as submitted or configured, else on this machine
+    spark_conf: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # settings of Spark's, a table
     durable: bool = True  # false: SQLite may lose the last commits when the machine stops
 
     def __post_init__(self) -> None:

@@ -37,6 +37,29 @@ _WIDE = Annotated[bool, typer.Option("--wide", help="Tables whole, however narro
 
 
 @dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Where Spark runs, and how."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", help="Where Spark runs: spark://host:7077; without, as configured.", show_default=False
+        ),
+    ] = None
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; again for more.")
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """As settings of a Lake. Raises InvalidInput: a setting has no value."""
+        pairs = [text.partition("=") for text in self.spark_conf or ()]
+        for name, equals, _ in pairs:
+            if not (name and equals):
+                raise InvalidInput(f"--conf {name!r} is not NAME=VALUE; write --conf spark.executor.memory=2g")
+        return {"spark_master": self.master, "spark_conf": {name: value for name, _, value in pairs} or None}
+
+
+@dataclass(frozen=True, slots=True)
 class Context(Output):
     """What a command was told before its own arguments."""
 

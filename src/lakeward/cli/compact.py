@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command, limited
+from lakeward.cli.command import Context, SparkOptions, command, limited
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
@@ -22,11 +22,11 @@ def add_to(app: typer.Typer) -> None:
 
 def compact(
     context: Context,
+    spark: SparkOptions,
     table: Annotated[
         str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")] = False,
-    master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
     limit: LimitOption = 50,
 ) -> None:
     """Merge small files; make Parquet of JSON lines.
@@ -35,7 +35,7 @@ def compact(
     """
     from lakeward.pipeline.compaction import compact_table
 
-    with context.lake() as lake:
+    with context.lake(**spark.settings()) as lake:
         names = [parse_name(table)] if table else [(*each.namespace, each.name) for each in lake.tables()]
         if dry_run:
             planned = [row for name in names for row in _planned(lake.plan_compaction(name))]
@@ -43,7 +43,7 @@ def compact(
             shown = limited(planned, limit)
             show_rows("compaction", shown, columns, len(planned), to=context)
             return
-        done = [(name, compact_table(lake.registry, lake.table(name), lambda: lake.spark(master))) for name in names]
+        done = [(name, compact_table(lake.registry, lake.table(name), lake.spark)) for name in names]
     rows = [_done(name, result) for name, result in done if result.jobs or result.conflicts]
     if table and not context.json:
         show_record(_done(done[0][0], done[0][1]), to=context)

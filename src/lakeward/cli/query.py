@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, SparkOptions, command
 from lakeward.cli.progress import progress
 from lakeward.cli.render import print_json, show_rows
 from lakeward.errors import InvalidInput
@@ -28,16 +28,16 @@ def add_to(app: typer.Typer) -> None:
 
 def sql(
     context: Context,
+    spark: SparkOptions,
     statement: Annotated[str, typer.Argument(help="SELECT, WITH, SHOW, DESCRIBE or EXPLAIN.", show_default=False)],
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")] = 100,
-    master: Annotated[str, typer.Option("--master", help="Spark's master.")] = "local[*]",
 ) -> None:
     """Ask Spark SQL.
 
     Tables are namespace.table. What is pending in them becomes a snapshot first.
     """
     check_reading(statement)
-    columns, rows = _ask(context, statement, limit, master)
+    columns, rows = _ask(context, statement, limit, spark)
     # How many there are in all is not asked: it would run the query twice.
     truncated = len(rows) > limit
     if context.json:
@@ -77,14 +77,14 @@ def _outside_brackets(words: list[str], wanted: tuple[str, ...]) -> str | None:
     return None
 
 
-def _ask(context: Context, statement: str, limit: int, master: str) -> tuple[list[str], list[dict[str, Any]]]:
+def _ask(context: Context, statement: str, limit: int, where: SparkOptions) -> tuple[list[str], list[dict[str, Any]]]:
     """The columns and up to `limit` + 1 rows."""
     from lakeward.pipeline.spark_output import jvm_output_to
 
-    with context.lake() as lake, progress(quiet=context.json) as step:
+    with context.lake(**where.settings()) as lake, progress(quiet=context.json) as step:
         step("Starting Spark", 0, 2)
         with jvm_output_to(None):
-            spark = lake.spark(master, {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+            spark = lake.spark(conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
         from pyspark.errors import PySparkException
 
         # pyspark logs every error that it raises, with the whole stack of the JVM, to standard error.

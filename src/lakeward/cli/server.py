@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context, SparkOptions, command
 
 
 def add_to(app: typer.Typer) -> None:
@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
 
 def serve(
     context: Context,
+    spark: SparkOptions,
     host: Annotated[str, typer.Option("--host", help="An address of this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8181,
     token: Annotated[
@@ -44,7 +45,7 @@ def serve(
     if unknown := left_out - set(COMPONENTS):
         raise InvalidInput(f"--without {unknown.pop()!r} is none of {', '.join(COMPONENTS)}")
     settings = context.settings(token=token)
-    with context.lake(make=create) as lake:
+    with context.lake(make=create, **spark.settings()) as lake:
         try:
             run(lake, host, port, settings.token, [name for name in COMPONENTS if name not in left_out])
         except (KeyboardInterrupt, SystemExit) as ended:

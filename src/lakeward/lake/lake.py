@@ -581,21 +581,31 @@ class Lake:
         """The bearer token that clients of `catalog_url` send; none if it asks for none."""
         return self.serve()[1]
 
-    def spark_conf(self) -> dict[str, str]:
-        """The options that put this lake's catalog into a Spark session of one's own."""
+    def spark_conf(self, *, jars: bool = True) -> dict[str, str]:
+        """The options that put this lake's catalog into a Spark session of one's own.
+
+        `jars`: whether to name Iceberg's jars too; false for a cluster that has them.
+        """
         url, token = self.serve()
         is_s3 = self.registry.warehouse.location.startswith("s3://")
-        return pipeline.spark_session.spark_conf(
-            url, token, self.settings.catalog, self.settings.engine_config if is_s3 else None
-        )
+        s3 = self.settings.engine_config if is_s3 else None
+        return pipeline.spark_session.spark_conf(url, token, self.settings.catalog, s3, jars=jars)
 
-    def spark(self, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    def spark(self, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
         """A Spark session on the catalog: tables are `namespace.table` there, or `lakeward.namespace.table`.
+
+        Args:
+            master: where Spark runs; without it the setting `spark_master`, then what spark-submit or Spark's own
+                configuration says, then this machine.
+            conf: settings of Spark, over those of the setting `spark_conf`.
+
+        What the user or the cluster has set for Spark is never overridden by a default of ours.
 
         Raises:
             SparkMissing, JavaMissing: the message says what to install.
         """
-        return pipeline.spark_session.spark_session({**self.spark_conf(), **(conf or {})}, master)
+        chosen = {**self.settings.spark_conf, **(conf or {})}
+        return pipeline.spark_session.spark_session(self.spark_conf(), master or self.settings.spark_master, chosen)
 
     def dataframe(self, name: TableName, spark: SparkSession | None = None) -> DataFrame:
         """A table as a Spark DataFrame: what is registered now, pending files too.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lakeward import toolchain
 from lakeward.errors import JavaMissing, SparkMissing
+from lakeward.pipeline import spark_given
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,14 +125,23 @@ def _s3a(s3: Mapping[str, Any]) -> dict[str, str]:
     return {f"spark.hadoop.{key}": str(value) for key, value in options.items() if value is not None}
 
 
-def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSession:
+def spark_session(
+    conf: Mapping[str, str], master: str | None = None, chosen: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """A session with these options: a new one, or, where this process runs Spark already, one beside those there are.
 
     Sessions of one process share Spark itself, and so its master, jars and extensions: of `conf`, what can differ between
     them (spark.sql.*, spark.hadoop.*) is set on a session of its own, since a session that has used a catalog keeps it as it was.
 
+    What the user or the cluster has set stays, whether by spark-submit, spark-defaults.conf or PYSPARK_SUBMIT_ARGS: the
+    master, the driver's address, the interpreter of the executors. Jars and extensions are added to those that are set.
+
+    Args:
+        master: where Spark runs; None for what was submitted or configured, else this machine with all its cores.
+        chosen: the caller's own settings, which are set whatever was set before.
+
     Raises:
-        SparkMissing: pyspark is not installed, or the Spark that runs already lacks Iceberg.
+        SparkMissing: pyspark is not installed, or the Spark that was submitted, or runs already, lacks Iceberg.
         JavaMissing: no Java 17 or 21, or Spark did not start with it.
     """
     try:
@@ -141,21 +152,23 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
         raise SparkMissing("pyspark is not installed; install it with: pip install 'lakeward[spark]'") from None
     # The active session is the thread's; the context is the process's.
     if SparkContext._active_spark_context is not None:
-        return _session_beside(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), conf)
-    for name, value in toolchain.spark_environment().items():
-        # A Java that was found is set even over JAVA_HOME (it was passed over if it could not run Spark); Pythons are the
-        # user's to choose.
-        if name == "JAVA_HOME" or name not in os.environ:
-            os.environ[name] = value
-    builder = SparkSession.builder.master(master).appName("lakeward")
-    defaults = {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
-    for key, value in {**(defaults if master.startswith("local") else {}), **conf}.items():
+        return _session_beside(
+            SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), {**conf, **chosen}
+        )
+    given = spark_given.given()
+    if master is not None:
+        given = {**given, spark_given.MASTER: master}
+    is_local = given.get(spark_given.MASTER, "local").startswith("local")
+    if spark_given.is_submitted():
+        _check_submitted()
+    else:
+        _set_environment(is_local)
+    options = {**(_ON_THIS_MACHINE if is_local else {}), **_DEFAULTS, **conf}
+    builder = SparkSession.builder.appName(given.get("spark.app.name", "lakeward"))
+    for key, value in {**spark_given.besides(options, given), **chosen}.items():
         builder = builder.config(key, value)
+    if master is not None:
+        builder = builder.master(master)
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
@@ -163,6 +176,34 @@ def spark_session(conf: Mapping[str, str], master: str = "local[*]") -> SparkSes
             f"Spark did not start with the Java of {os.environ.get('JAVA_HOME', 'PATH')}: {error}; what it printed says why, "
             "and `lakeward doctor` shows what was found"
         ) from error
+
+
+_DEFAULTS = {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+_ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def _set_environment(is_local: bool) -> None:
+    """A Java that was found is set even over JAVA_HOME, which was passed over if it could not run Spark.
+
+    The interpreter is that of this process where all runs on this machine. Executors elsewhere have their own.
+    """
+    for name, value in toolchain.spark_environment().items():
+        if name == "JAVA_HOME" or (name not in os.environ and (is_local or name == "PYSPARK_DRIVER_PYTHON")):
+            os.environ[name] = value
+
+
+def _check_submitted() -> None:
+    """Jars cannot be added to a JVM that runs. Raises SparkMissing: it was submitted without Iceberg's."""
+    from pyspark import SparkContext
+
+    loader = SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
+    try:
+        loader.loadClass(EXTENSIONS)
+    except Exception:
+        packages = ",".join(toolchain.spark_packages().coordinates)
+        raise SparkMissing(
+            f"this program was submitted to Spark without Iceberg's jars; give spark-submit --packages {packages}"
+        ) from None
 
 
 def _session_beside(running: SparkSession, conf: Mapping[str, str]) -> SparkSession:
