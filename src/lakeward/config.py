@@ -6,7 +6,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,24 @@ class Settings:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
+    def spark_options(self) -> dict[str, str]:
+        """`spark_conf` as Spark takes it: TOML reads a dotted name without quotes as tables within tables."""
+        return dict(_dotted(self.spark_conf))
+
+    @property
     def engine_config(self) -> dict[str, Any]:
         """What the S3 storage engine takes, without what was not set. Holds secrets: never stored, never logged."""
         names = ("endpoint", "region", "access_key", "secret_key", "path_style")
         pairs = ((name, getattr(self, f"s3_{name}")) for name in names)
         return {name: value for name, value in pairs if value is not None}
+
+
+def _dotted(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{before}{name}.")
+        else:
+            yield before + name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # Settings that must be greater than 0 (1), or at least 0 (0).

@@ -129,3 +129,13 @@ def test_a_path_becomes_a_url_and_a_url_stays(tmp_path: Path, monkeypatch: pytes
     assert registry_url("postgresql://host/db") == "postgresql://host/db"
     with pytest.raises(InvalidSetting, match=r"holds '\?'"):
         registry_url("what?.db")
+
+
+def test_sparks_settings_are_a_table_with_dotted_names_quoted_or_not(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text('spark_master = "yarn"\n[spark_conf]\nspark.executor.memory = "2g"\n"spark.ui.enabled" = false\n')
+    settings = load_settings(file, environment={})
+    assert settings.spark_master == "yarn"
+    assert settings.spark_options == {"spark.executor.memory": "2g", "spark.ui.enabled": "false"}
+    with pytest.raises(InvalidSetting, match=r"spark_conf.*table"):
+        load_settings(environment={"LAKEWARD_SPARK_CONF": "x=y"})

@@ -604,7 +604,7 @@ class Lake:
         Raises:
             SparkMissing, JavaMissing: the message says what to install.
         """
-        chosen = {**self.settings.spark_conf, **(conf or {})}
+        chosen = {**self.settings.spark_options, **(conf or {})}
         return pipeline.spark_session.spark_session(self.spark_conf(), master or self.settings.spark_master, chosen)
 
     def dataframe(self, name: TableName, spark: SparkSession | None = None) -> DataFrame:
