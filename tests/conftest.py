@@ -46,16 +46,21 @@ def made_registries() -> MadeRegistries:
     return MadeRegistries()
 
 
+@pytest.fixture
+def made_pg_url(postgres_server: PostgresServer, made_registries: MadeRegistries) -> Iterator[str]:
+    """A registry on PostgreSQL that is made already, and empty."""
+    url = made_registries.postgresql(postgres_server)
+    yield url
+    postgres_server.drop_database(url)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def made_url(request: pytest.FixtureRequest, tmp_path: Path, made_registries: MadeRegistries) -> Iterator[str]:
+def made_url(request: pytest.FixtureRequest, tmp_path: Path, made_registries: MadeRegistries) -> str:
     """A registry of each kind that is made already, and empty: a copy, which takes no migration."""
     if request.param == "sqlite":
-        yield made_registries.sqlite(tmp_path)
-        return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
-    url = made_registries.postgresql(server)
-    yield url
-    server.drop_database(url)
+        return made_registries.sqlite(tmp_path)
+    url: str = request.getfixturevalue("made_pg_url")
+    return url
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(context: Context) -> None:
-    """Say what is installed, and what is missing, and which times of the registry (if there is one) cannot be."""
+    """Say what is missing, and which times cannot be.
+
+    What is missing is of the machine, the times are of the registry, if there is one.
+    """
     from lakeward.cli.doctor_checks import checks
 
     found = checks()

@@ -32,7 +32,6 @@ RESERVED_COLUMNS = frozenset(
         "_commit_snapshot_id",
     ]
 )
-_MAX_FLOAT = (2 - 2**-23) * 2.0**127
 
 
 def problems(
@@ -143,7 +142,7 @@ def _default(field: Document, value: Any) -> Any:
             f"column {name!r} has the default {str(value)[:80]!r}, which is no {type_}; write it as Iceberg's single values "
             "are written in JSON"
         ) from error
-    if isinstance(raw, float) and not (math.isfinite(raw) and (type_ == "double" or abs(raw) <= _MAX_FLOAT)):
+    if isinstance(raw, float) and not math.isfinite(raw):
         raise InvalidSchema(f"column {name!r} has the default {value!r}, which is no finite {type_}")
     return values.to_json(type_, raw)
 

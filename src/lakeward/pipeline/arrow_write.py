@@ -150,6 +150,6 @@ def _columns_with_statistics(schema: bytes) -> bool | list[str]:
     if "uuid" not in types:
         return True
     empty = pa.BufferOutputStream()
-    pq.write_table(arrow_schema(document).empty_table(), empty)
+    pq.ParquetWriter(empty, arrow_schema(document)).close()
     columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
     return [columns.column(i).path for i, type_ in enumerate(types) if type_ != "uuid"]

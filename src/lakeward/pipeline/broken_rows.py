@@ -124,6 +124,12 @@ def value_of(value: Any) -> Any:
 
 
 def _of_arrow(scalar: pa.Scalar) -> Any:
+    if isinstance(scalar, pa.StructScalar) and scalar.is_valid:
+        return {field.name: _of_arrow(scalar[number]) for number, field in enumerate(scalar.type)}
+    if isinstance(scalar, pa.MapScalar) and scalar.is_valid:
+        return [tuple(_of_arrow(each).values()) for each in scalar.values]
+    if isinstance(scalar, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar) and scalar.is_valid:
+        return [_of_arrow(each) for each in scalar.values]
     if not (pt.is_timestamp(scalar.type) and scalar.type.unit == "ns"):
         try:
             return scalar.as_py()

@@ -101,7 +101,7 @@ def _arrow_columns(expression: pc.Expression, schema: Document) -> tuple[str, ..
     likely = [name for name in target.names if name in text]
     for names in (likely, target.names):
         try:
-            empty = pa.schema([target.field(name) for name in names]).empty_table()
+            empty = pa.Table.from_batches([], pa.schema([target.field(name) for name in names]))
             empty.filter(expression)
         except (pa.ArrowException, KeyError) as error:
             failure = error

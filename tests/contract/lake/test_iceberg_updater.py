@@ -24,8 +24,8 @@ FEW = {"commit.manifest.min-count-to-merge": "3"}
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -182,9 +182,9 @@ def test_a_refresh_takes_all_from_the_registry(lake: Lake) -> None:
     assert lake.table(NAME).metadata_location == location
 
 
-def test_tables_of_another_warehouse_are_left_to_its_own_updater(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
-        elsewhere = lakeward.connect(registry_url, tmp_path / "elsewhere", warehouse_name="other")
+def test_tables_of_another_warehouse_are_left_to_its_own_updater(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path) as lake:
+        elsewhere = lakeward.connect(made_url, tmp_path / "elsewhere", warehouse_name="other")
         with elsewhere:
             updater, events = IcebergUpdater(lake), Feed(lake)
             make_table(elsewhere, NAME)
@@ -290,8 +290,8 @@ def test_merges_can_be_left_to_others(lake: Lake) -> None:
     assert updater.merge_waiting() == 0
 
 
-def test_under_astha_it_keeps_up_with_a_table_that_is_written(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, durable=False) as lake:
+def test_under_astha_it_keeps_up_with_a_table_that_is_written(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, durable=False) as lake:
         updater, astha = IcebergUpdater(lake), Astha(lake)
         updater.register_with_astha(astha)
         updater.start()

@@ -40,8 +40,8 @@ def path_of(name: str) -> str:
     return f"/v1/namespaces/{namespace}/tables/{table}"
 
 
-def test_loads_that_wait_for_a_held_table_keep_nobody_else_waiting(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, hold_timeout_seconds=100) as lake, client_of(lake) as client:
+def test_loads_that_wait_for_a_held_table_keep_nobody_else_waiting(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, hold_timeout_seconds=100) as lake, client_of(lake) as client:
         for name in (NAME, "sales.other"):
             make_table(lake, name)
             lake.append(name, ROWS)
@@ -56,8 +56,8 @@ def test_loads_that_wait_for_a_held_table_keep_nobody_else_waiting(registry_url:
         assert len(lake.snapshots(NAME)) == 1
 
 
-def test_each_load_of_a_held_table_is_answered_503_at_its_own_time(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, hold_timeout_seconds=0.3) as lake, client_of(lake) as client:
+def test_each_load_of_a_held_table_is_answered_503_at_its_own_time(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, hold_timeout_seconds=0.3) as lake, client_of(lake) as client:
         make_table(lake, NAME)
         lake.append(NAME, ROWS)
         with lake.hold(NAME), ThreadPoolExecutor(10) as threads:
@@ -69,10 +69,10 @@ def test_each_load_of_a_held_table_is_answered_503_at_its_own_time(registry_url:
 
 
 def test_a_storage_that_hangs_is_answered_503_and_keeps_nobody_else_waiting(
-    registry_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loads, "LOAD_SECONDS", 0.5)
-    with open_lake(registry_url, tmp_path) as lake, client_of(lake) as client:
+    with open_lake(made_url, tmp_path) as lake, client_of(lake) as client:
         for name in (NAME, "sales.other"):
             make_table(lake, name)
             lake.flush(name)
@@ -100,10 +100,10 @@ def test_a_storage_that_hangs_is_answered_503_and_keeps_nobody_else_waiting(
 
 
 def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
     """The short soak: a writer without a pause, swaps of compaction, the snapshotter and the updater at work, and queries."""
-    with open_lake(registry_url, tmp_path, durable=False, keep_snapshots=10) as lake:
+    with open_lake(made_url, tmp_path, durable=False, keep_snapshots=10) as lake:
         table = make_table(
             lake,
             NAME,

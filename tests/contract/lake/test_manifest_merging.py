@@ -25,8 +25,8 @@ FEW = {"commit.manifest.min-count-to-merge": "3"}
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -114,9 +114,9 @@ def test_the_tables_properties_say_whether_and_when(lake: Lake) -> None:
 
 
 def test_superseded_manifests_wait_in_quarantine_until_no_retained_snapshot_lists_them(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    with open_lake(registry_url, tmp_path, keep_snapshots=3, keep_metadata_files=1) as lake:
+    with open_lake(made_url, tmp_path, keep_snapshots=3, keep_metadata_files=1) as lake:
         table = make(lake)
         for n in range(3):
             append(lake, n)
@@ -135,8 +135,8 @@ def test_superseded_manifests_wait_in_quarantine_until_no_retained_snapshot_list
         assert_nothing_left_over(lake, NAME)
 
 
-def test_a_table_goes_back_before_a_merge_and_on_from_there(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, keep_snapshots=4) as lake:
+def test_a_table_goes_back_before_a_merge_and_on_from_there(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, keep_snapshots=4) as lake:
         table = make(lake)
         for n in range(3):
             append(lake, n)
@@ -261,8 +261,8 @@ def test_two_merges_of_a_table_are_not_made_at_once(lake: Lake) -> None:
         manifest_merging.merge_manifests(lake.registry, table.table_id)
 
 
-def test_while_writers_go_on_merges_lose_no_row_and_fail_no_write(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, durable=False) as lake:
+def test_while_writers_go_on_merges_lose_no_row_and_fail_no_write(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, durable=False) as lake:
         table = make(lake)
         errors: list[BaseException] = []
         done = threading.Event()

@@ -22,8 +22,8 @@ NAME = "sales.orders"
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -37,9 +37,9 @@ def test_a_namespace_named_like_a_tables_folder_stands_beside_it(lake: Lake) -> 
 
 
 def test_a_sync_append_that_can_make_no_snapshot_says_that_its_rows_are_registered(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    with open_lake(registry_url, tmp_path, metadata_updates="sync", hold_timeout_seconds=0.1) as lake:
+    with open_lake(made_url, tmp_path, metadata_updates="sync", hold_timeout_seconds=0.1) as lake:
         table = make_table(lake, NAME)
         with leases.held(lake.registry, hold_name(table), seconds=30):
             result = lake.append(NAME, ROWS)
@@ -64,8 +64,8 @@ def test_a_write_whose_table_is_dropped_leaves_no_file(lake: Lake) -> None:
         assert connection.exec_driver_sql("SELECT count(*) FROM pending_writes").scalar_one() == 0
 
 
-def test_an_intent_that_was_let_go_is_recovered_while_its_process_lives(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, lease_seconds=0.3) as lake:
+def test_an_intent_that_was_let_go_is_recovered_while_its_process_lives(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, lease_seconds=0.3) as lake:
         table = make_table(lake, NAME)
         kept, left = intents.open_intent(lake.registry, table), intents.open_intent(lake.registry, table)
         lake.registry.let_go(left.intent_id)

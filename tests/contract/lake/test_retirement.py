@@ -31,8 +31,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path):  # type: ignore[no-untyped-def]
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path):  # type: ignore[no-untyped-def]
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -95,8 +95,8 @@ def test_two_replacements_of_one_partition_wait_for_each_other(lake: Lake, monke
         StorageManager(lake).insert_partition("sales", "orders", {"name": "n0"}, [{"id": 1, "name": "n0"}])
 
 
-def test_a_retired_file_stays_while_a_retained_snapshot_reaches_it(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, keep_snapshots=2) as lake:
+def test_a_retired_file_stays_while_a_retained_snapshot_reaches_it(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, keep_snapshots=2) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         lake.flush(NAME)
@@ -118,8 +118,8 @@ def test_a_retired_file_stays_while_a_retained_snapshot_reaches_it(registry_url:
         assert_nothing_left_over(lake, NAME)
 
 
-def test_quarantine_lasts_its_time(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, quarantine_seconds=3600) as lake:
+def test_quarantine_lasts_its_time(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, quarantine_seconds=3600) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         assert lake.retire_partitions(NAME, [{"name": "n0"}]) == 1
@@ -140,8 +140,8 @@ def test_partitions_expire_by_their_newest_file(lake: Lake) -> None:
     assert_nothing_left_over(lake, NAME)
 
 
-def test_a_dropped_tables_name_is_free_and_its_files_stay_until_cleaned(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, quarantine_seconds=3600) as lake:
+def test_a_dropped_tables_name_is_free_and_its_files_stay_until_cleaned(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, quarantine_seconds=3600) as lake:
         old = make_table(lake, NAME)
         lake.append(NAME, ROWS)
         lake.drop_table(NAME)
@@ -198,8 +198,8 @@ def test_a_footer_that_cannot_be_decoded_is_read_again_and_replaced(lake: Lake) 
     assert size > 100
 
 
-def test_a_footer_over_the_limit_leaves_a_row_that_says_so(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, footer_limit=10) as lake:
+def test_a_footer_over_the_limit_leaves_a_row_that_says_so(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, footer_limit=10) as lake:
         make_table(lake, NAME)
         lake.append(NAME, ROWS)
         with lake.registry.database.read() as connection:
@@ -222,12 +222,12 @@ with open_lake(sys.argv[1], Path(sys.argv[2]), durable=False) as lake:
 
 
 def test_a_plan_never_misses_a_footer_while_partitions_are_retired_and_cleaned(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    rounds = 400 if registry_url.startswith("sqlite") else 200
-    with open_lake(registry_url, tmp_path, durable=False) as lake:
+    rounds = 400 if made_url.startswith("sqlite") else 200
+    with open_lake(made_url, tmp_path, durable=False) as lake:
         make_table(lake, NAME, partition_by=["name"])
-        command = [sys.executable, "-c", CHURN, registry_url, str(tmp_path), str(rounds)]
+        command = [sys.executable, "-c", CHURN, made_url, str(tmp_path), str(rounds)]
         plans = with_files = 0
         with subprocess.Popen(command, cwd=ROOT) as churn:
             while churn.poll() is None:

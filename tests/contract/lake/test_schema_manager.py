@@ -503,8 +503,8 @@ def test_writers_scans_and_flushes_use_it(lake: Lake, manager: SchemaManager) ->
 
 # Failing ------------------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def proxy(pg_url: str) -> Iterator[Proxy]:
-    with Proxy(pg_url) as opened:
+def proxy(made_pg_url: str) -> Iterator[Proxy]:
+    with Proxy(made_pg_url) as opened:
         yield opened
 
 
@@ -516,7 +516,7 @@ def cut_off(proxy: Proxy, tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_while_it_is_unhealthy_reads_go_to_the_registry_and_are_right(
-    cut_off: Lake, proxy: Proxy, pg_url: str, tmp_path: Path
+    cut_off: Lake, proxy: Proxy, made_pg_url: str, tmp_path: Path
 ) -> None:
     lake = cut_off
     manager = SchemaManager(lake, SchemaManagerConfig(retry=RetryConfig(max_retries=2, initial_delay=0.01)))
@@ -534,7 +534,7 @@ def test_while_it_is_unhealthy_reads_go_to_the_registry_and_are_right(
         manager.on_health()
     proxy.come_back()
     assert manager.on_health()  # it could handle events, but has not yet
-    with open_lake(pg_url, tmp_path, durable=False) as other:
+    with open_lake(made_pg_url, tmp_path, durable=False) as other:
         by_hand(other, 'UPDATE table_metadata SET properties = \'{"owner": "ann"}\'')  # of this no event comes
     assert not is_hit(manager, lambda: manager.get_schema(NAME))
     assert manager.get_schema(NAME, 1).properties == {"owner": "ann"}

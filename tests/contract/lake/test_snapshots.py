@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path):  # type: ignore[no-untyped-def]
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path):  # type: ignore[no-untyped-def]
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -72,8 +72,8 @@ def test_a_snapshot_has_the_time_of_its_newest_registration(lake: Lake) -> None:
     assert lake.snapshots(NAME)[0].timestamp_ms == int(newest.timestamp() * 1000)
 
 
-def test_a_sync_connection_returns_with_the_snapshot(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, metadata_updates="sync") as lake:
+def test_a_sync_connection_returns_with_the_snapshot(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, metadata_updates="sync") as lake:
         make_table(lake, NAME)
         result = lake.append(NAME, ROWS)
         assert result.snapshot_id == lake.snapshots(NAME)[0].snapshot_id
@@ -157,8 +157,8 @@ def test_a_file_of_format_version_3_knows_the_id_of_its_first_row(lake: Lake) ->
     assert found == [(0, 2), (2, 2), (4, 2), (6, 1)]
 
 
-def test_a_held_table_takes_appends_and_its_snapshot_comes_when_it_is_let_go(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, hold_timeout_seconds=0.2) as lake:
+def test_a_held_table_takes_appends_and_its_snapshot_comes_when_it_is_let_go(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, hold_timeout_seconds=0.2) as lake:
         make_table(lake, NAME)
         with lake.hold(NAME, seconds=30):
             lake.append(NAME, ROWS)
@@ -169,8 +169,8 @@ def test_a_held_table_takes_appends_and_its_snapshot_comes_when_it_is_let_go(reg
         assert lake.flush(NAME).files == 1
 
 
-def test_a_held_table_answers_an_error_and_never_an_older_view(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, hold_timeout_seconds=0.2) as lake:
+def test_a_held_table_answers_an_error_and_never_an_older_view(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, hold_timeout_seconds=0.2) as lake:
         table = make_table(lake, NAME)
         lake.append(NAME, ROWS)
         with leases.held(lake.registry, hold_name(table), seconds=30), pytest.raises(LeaseHeld):
@@ -203,10 +203,10 @@ with lakeward.connect(sys.argv[1], sys.argv[2]) as lake:
 
 
 def test_processes_that_append_and_flush_at_once_lose_and_double_nothing(
-    lake: Lake, registry_url: str, tmp_path: Path
+    lake: Lake, made_url: str, tmp_path: Path
 ) -> None:
     table = make_table(lake, NAME, partition_by=["name"])
-    command = [sys.executable, "-c", FLUSHER, registry_url, str(tmp_path / "warehouse")]
+    command = [sys.executable, "-c", FLUSHER, made_url, str(tmp_path / "warehouse")]
     processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
     assert [process.wait(timeout=100) for process in processes] == [0, 0, 0]
     lake.flush(NAME)
@@ -214,8 +214,8 @@ def test_processes_that_append_and_flush_at_once_lose_and_double_nothing(
     assert_nothing_left_over(lake, NAME)
 
 
-def test_metadata_stays_small_and_what_it_drops_goes_through_quarantine(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, keep_snapshots=3, keep_metadata_files=2) as lake:
+def test_metadata_stays_small_and_what_it_drops_goes_through_quarantine(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, keep_snapshots=3, keep_metadata_files=2) as lake:
         table = make_table(lake, NAME)
         for _ in range(8):
             lake.append(NAME, ROWS)

@@ -148,6 +148,7 @@ def test_the_database_refuses_a_counter_below_zero(registry: Registry) -> None:
 def test_files_of_two_specs_are_counted_apart(registry: Registry) -> None:
     table = make_table(registry)
     register(registry, table, [1])
-    register(registry, table, [2], spec_id=1)
+    evolution.set_partition_spec(registry, NAME, ["bucket(4, id)"])
+    register(registry, tables.load(registry, NAME), [2], partition=3, spec_id=1)
     assert {row["spec_id"] for row in rows_of(registry, "table_stats")} == {0, 1}
     assert_exact(registry, table)

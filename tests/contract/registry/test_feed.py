@@ -322,8 +322,8 @@ def test_where_nobody_subscribes_the_feed_is_trimmed_by_age(registry: Registry) 
     assert feed.trim(registry) == 0
 
 
-def test_a_clean_up_trims_the_feed_where_no_astha_runs(registry_url: str, tmp_path: Path) -> None:
-    with open_at(registry_url, tmp_path, feed_keep_seconds=0) as opened:
+def test_a_clean_up_trims_the_feed_where_no_astha_runs(made_url: str, tmp_path: Path) -> None:
+    with open_at(made_url, tmp_path, feed_keep_seconds=0) as opened:
         make_table(opened)
         written = len(rows_of(opened, "registry_changes"))
         assert written > 0

@@ -20,8 +20,8 @@ NAME = "sales.orders"
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -84,9 +84,9 @@ def test_footers_on_first_use_are_stored_by_the_first_scan_that_reads_the_file(l
 
 
 def test_a_footer_too_large_to_store_is_read_from_the_object_each_time_and_writes_nothing(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    with open_lake(registry_url, tmp_path, footer_limit=10) as lake:
+    with open_lake(made_url, tmp_path, footer_limit=10) as lake:
         make_table(lake, NAME)
         lake.append(NAME, ROWS)
         (path,) = paths(lake)

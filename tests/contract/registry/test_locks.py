@@ -26,8 +26,8 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-def lake(pg_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(pg_url, tmp_path) as opened:
+def lake(made_pg_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_pg_url, tmp_path) as opened:
         yield opened
 
 
@@ -200,10 +200,10 @@ SECONDS = 6.0
 
 
 def test_everything_at_once_ends_without_a_deadlock(
-    pg_url: str, postgres_server: PostgresServer, tmp_path: Path
+    made_pg_url: str, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     """Ingest, flushes, upkeep, audits and operations metadata, on the same tables and topic."""
-    with open_lake(pg_url, tmp_path, durable=False) as lake, MetadataManager(lake, enable_cleanup=False) as manager:
+    with open_lake(made_pg_url, tmp_path, durable=False) as lake, MetadataManager(lake, enable_cleanup=False) as manager:
         names = ["n.a", "n.b"]
         for name in names:
             make_table(lake, name)
@@ -267,7 +267,7 @@ def test_everything_at_once_ends_without_a_deadlock(
             list(pool.map(again, works))
         assert failed == []
         assert set(done) >= {"produce", "append", "retire", "commit", "flush", "remake", "compact"}
-    assert deadlocks(postgres_server, pg_url) == 0
+    assert deadlocks(postgres_server, made_pg_url) == 0
 
 
 def deadlocks(server: PostgresServer, url: str) -> int:

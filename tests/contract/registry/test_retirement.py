@@ -25,8 +25,8 @@ NAME = "sales.orders"
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -101,8 +101,8 @@ def test_rows_that_a_dead_cleaner_has_marked_are_taken_up_again(lake: Lake) -> N
     assert_nothing_left_over(lake, NAME)
 
 
-def test_a_dropped_tables_metadata_stays_for_its_time_though_it_has_no_rows(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, quarantine_seconds=3600) as lake:
+def test_a_dropped_tables_metadata_stays_for_its_time_though_it_has_no_rows(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, quarantine_seconds=3600) as lake:
         table = make_table(lake, NAME)
         location = lake.flush(NAME).metadata_location
         lake.drop_table(NAME)
@@ -115,9 +115,9 @@ def test_a_dropped_tables_metadata_stays_for_its_time_though_it_has_no_rows(regi
 
 
 def test_a_table_dropped_while_a_write_is_under_way_is_forgotten_only_after_the_writes_sweep(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    with open_lake(registry_url, tmp_path, sweep_after_seconds=3600) as lake:
+    with open_lake(made_url, tmp_path, sweep_after_seconds=3600) as lake:
         table = make_table(lake, NAME)
         metadata = tables.metadata(lake.registry, table)
         intent = intents.open_intent(lake.registry, table)

@@ -26,8 +26,8 @@ NAME = "sales.orders"
 
 
 @pytest.fixture
-def lake(registry_url: str, tmp_path: Path) -> Iterator[Lake]:
-    with open_lake(registry_url, tmp_path) as opened:
+def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
+    with open_lake(made_url, tmp_path) as opened:
         yield opened
 
 
@@ -190,10 +190,10 @@ def test_metadata_files_are_compressed_and_named_so_unless_the_table_says_otherw
 
 
 def test_superseded_metadata_of_a_busy_table_waits_for_minutes_and_that_of_a_quiet_one_for_its_time(
-    registry_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"metadata_quarantine_seconds": 86_400, "metadata_quarantine_objects": 3}
-    with open_lake(registry_url, tmp_path, keep_metadata_files=1, keep_snapshots=2, **settings) as lake:
+    with open_lake(made_url, tmp_path, keep_metadata_files=1, keep_snapshots=2, **settings) as lake:
         busy, quiet = make_table(lake, NAME), make_table(lake, "sales.quiet")
         for table, commits in ((busy, 8), (quiet, 3)):
             for _ in range(commits):

@@ -32,8 +32,8 @@ Work = Callable[[sa.Connection, datetime], Any]
 
 
 @pytest.fixture
-def postgresql(pg_url: str, tmp_path: Path) -> Iterator[Registry]:
-    with open_at(pg_url, tmp_path) as opened:
+def postgresql(made_pg_url: str, tmp_path: Path) -> Iterator[Registry]:
+    with open_at(made_pg_url, tmp_path) as opened:
         yield opened
 
 

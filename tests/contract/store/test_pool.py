@@ -15,9 +15,9 @@ THREADS = 24
 
 
 def test_threads_have_no_more_connections_than_the_settings_say_and_all_are_counted(
-    pg_url: str, tmp_path: Path
+    made_pg_url: str, tmp_path: Path
 ) -> None:
-    with open_at(pg_url, tmp_path, pool_size=3, pool_overflow=4) as registry:
+    with open_at(made_pg_url, tmp_path, pool_size=3, pool_overflow=4) as registry:
         ready, done = threading.Barrier(THREADS + 1), threading.Event()
 
         def look() -> None:

@@ -61,6 +61,18 @@ def test_every_type_is_read_back_and_every_leaf_has_its_field_id(tmp_path: Path)
     assert set(restored[1].values()) == {None}
 
 
+def test_uuids_within_other_values_are_written_without_statistics_too(tmp_path: Path) -> None:
+    types = {"us": "list<uuid>", "st": "struct<u: uuid, n: int>", "m": "map<string, uuid>"}
+    value = uuid.UUID(int=2**127)
+    target = target_for(tmp_path, types)
+    (file,) = write_arrow(target, [{"us": [value, None], "st": {"u": value, "n": 1}, "m": [("k", value)]}, {}])
+    assert rows(target, [file])[0]["st"]["n"] == 1
+    with target.engine.open_input(file.path) as source:
+        group = pq.ParquetFile(source).metadata.row_group(0)
+    counted = [column.path_in_schema for i in range(group.num_columns) if (column := group.column(i)).is_stats_set]
+    assert counted == ["st.n", "m.key_value.key"]
+
+
 def test_what_is_said_of_a_file_is_true(tmp_path: Path) -> None:
     target = target_for(tmp_path, {"a": "long", "d": "double", "s": "struct<f: float>"})
     data = [{"a": i, "d": math.nan if i % 2 else 1.0, "s": {"f": math.nan} if i else None} for i in range(10)]

@@ -20,6 +20,7 @@ from lakeward.pipeline.json_read import read_json_lines
 from tests.unit.pipeline.targets import schema_of
 
 SCHEMA = {"id": "long not null", "name": "string", "price": "decimal(4,2)"}
+NO_TIME = "<value out of range: -62135596800000001>"
 
 
 def refuse_negative(rows: list[int]) -> list[int]:
@@ -183,11 +184,25 @@ def test_columns_of_numpy_and_pandas_are_taken_apart_by_position() -> None:
         (pa.scalar(2**62, pa.timestamp("us")), "<value out of range: 4611686018427387904>"),
         (pa.scalar(1, pa.timestamp("ns")), "1970-01-01 00:00:00.000000001"),
         (pa.scalar(-1_000_000, pa.date32()), "-0768-02-04"),
+        (pa.scalar([{"m": [("k", 1)]}], pa.list_(pa.struct({"m": pa.map_(pa.string(), pa.int8())}))), [{"m": [("k", 1)]}]),
+        (pa.scalar([-(2**62)], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us"))), ["<value out of range: -4611686018427387904>"]),
         (np.float64(0.5), 0.5),
         (np.datetime64("2024-01-01", "ns"), "2024-01-01T00:00:00.000000000"),
         ("as it is", "as it is"),
     ],
-)
+)  # fmt: skip
 def test_values_are_those_of_python_or_texts_where_python_has_none(scalar: Any, expected: Any) -> None:
     assert value_of(scalar) == expected
     assert type(value_of(scalar)) is type(expected)
+
+
+@pytest.mark.parametrize("shape", ["list", "large_list", "struct", "map"])
+def test_what_python_has_no_value_for_is_a_text_within_others_too(shape: str) -> None:
+    times = pa.array([-62_135_596_800_000_001], pa.int64()).view(pa.time64("us"))
+    array, expected = {
+        "list": (pa.ListArray.from_arrays([0, 1], times), [NO_TIME]),
+        "large_list": (pa.LargeListArray.from_arrays([0, 1], times), [NO_TIME]),
+        "struct": (pa.StructArray.from_arrays([times], names=["x"]), {"x": NO_TIME}),
+        "map": (pa.MapArray.from_arrays([0, 1], pa.array(["k"]), times), [("k", NO_TIME)]),
+    }[shape]
+    assert value_of(array[0]) == expected

@@ -223,6 +223,12 @@ def test_any_name_and_any_text_can_be_written(name: str, text: str) -> None:
     assert parse_filter(f"\"{quoted}\" = '{literal}'") == Filter(expression=EQUAL(name, StringLiteral(text)))
 
 
+def test_an_expression_is_taken_over_a_column_that_holds_uuids_within() -> None:
+    schema = schema_of({"us": "list<uuid>"})
+    found = parse_filter(pc.field("us").is_null())
+    assert found is not None and bind_filter(found, schema).columns == ("us",)
+
+
 def test_a_filter_knows_the_columns_that_it_needs() -> None:
     schema = schema_of(SCHEMA)
     for source in ("a = 1 and n.x = 2", (pc.field("a") == 1) & (pc.field("n", "x") == 2)):

@@ -18,6 +18,7 @@ from lakeward.errors import (
     ObjectNotFound,
     StorageError,
     StorageFull,
+    StorageUnavailable,
     WarehouseNotWritable,
 )
 from lakeward.storage import local
@@ -171,7 +172,9 @@ def test_a_folder_where_a_file_stands_is_no_warehouse(engine: StorageEngine, tmp
         (errno.EDQUOT, StorageFull),
         (errno.EACCES, WarehouseNotWritable),
         (errno.EROFS, WarehouseNotWritable),
-        (errno.EIO, StorageError),
+        (errno.EIO, StorageUnavailable),
+        (errno.ESTALE, StorageUnavailable),
+        (errno.EISDIR, StorageError),
     ],
 )
 def test_errors_of_the_system_become_kinds_of_storage_error(number: int, kind: type[StorageError]) -> None:
