@@ -38,6 +38,8 @@ from lakeward.store import changes, dialect, info, locks, migrate, schema, table
 from lakeward.store.database import Database
 from tests.contract import plans
 from tests.contract.store import rows
+from tests.support.made import MadeRegistries
+from tests.support.postgres import PostgresServer
 
 # An index would help nobody: they have a row or a few, or are read whole, in the order of their key.
 ONE_ROW = {"registry_info", "warehouses", "subscriber_cursors", "parked_events"}
@@ -517,10 +519,19 @@ def test_the_layers_above_the_store_hold_no_sql() -> None:
     assert found == []
 
 
-@pytest.fixture
-def filled(made_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.delenv(locks.CHECKED)  # functions are called here whatever is locked
-    with _filled(made_url) as database:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def filled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, made_registries: MadeRegistries
+) -> Iterator[Database]:
+    """One for all tests of a kind of database: they take back what they write."""
+    if request.param == "sqlite":
+        url = made_registries.sqlite(tmp_path_factory.mktemp("plans"))
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        url = made_registries.postgresql(server)
+        request.addfinalizer(lambda: server.drop_database(url))
+    with pytest.MonkeyPatch.context() as patch, _filled(url) as database:
+        patch.delenv(locks.CHECKED)  # functions are called here whatever is locked
         with database.transaction() as connection:
             connection.exec_driver_sql("ANALYZE")
         yield database
@@ -595,7 +606,7 @@ def test_a_sort_would_be_seen(filled: Database) -> None:
     assert sorting == {statement}
 
 
-def test_a_row_is_deleted_without_a_scan_for_what_refers_to_it(filled: Database) -> None:
+def test_a_row_is_deleted_without_a_scan_for_what_refers_to_it() -> None:
     """Checks of foreign keys show in no plan: each needs an index that begins with its columns."""
     for table in schema.metadata.sorted_tables:
         # A partial index lacks rows, and serves only if these are the ones that refer to nothing.

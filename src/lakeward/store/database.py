@@ -529,9 +529,9 @@ def _wrapped(database: Database) -> Iterator[None]:
             f"no connection to the registry {database.shown_url} became free: too many threads use it at once; "
             "use fewer, or give each its own lake"
         ) from error
-    except sa.exc.DataError as error:
-        raise unstorable() from error
     except sa.exc.DBAPIError as error:
+        if isinstance(error, sa.exc.DataError) or getattr(error.orig, "sqlite_errorcode", None) == _OTHER_TYPE:
+            raise unstorable() from error
         if _refuses_us(error):
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
@@ -562,6 +562,11 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     told = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
     is_connecting = isinstance(error, sa.exc.OperationalError) and not state
     return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
+
+
+_OTHER_TYPE = (
+    3091  # SQLITE_CONSTRAINT_DATATYPE: a strict table refuses a value. Older sqlite3 modules have no name for it.
+)
 
 
 def _is_full(error: sa.exc.DBAPIError) -> bool:

@@ -13,8 +13,8 @@ UNSTORABLE = (UnicodeEncodeError, OverflowError)
 
 def unstorable() -> InvalidInput:
     return InvalidInput(
-        "a value that was given is none that the registry can hold or look for: a text with NUL or a lone surrogate, or a number "
-        "beyond 64 bits; give another"
+        "a value that was given is none that the registry can hold or look for: a text with NUL or a lone surrogate, a number "
+        "beyond 64 bits, or one of another type; give another"
     )
 
 

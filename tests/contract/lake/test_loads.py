@@ -99,9 +99,7 @@ def test_a_storage_that_hangs_is_answered_503_and_keeps_nobody_else_waiting(
             assert client.get(path_of(name)).status_code == 200
 
 
-def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row(
-    made_url: str, tmp_path: Path
-) -> None:
+def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row(made_url: str, tmp_path: Path) -> None:
     """The short soak: a writer without a pause, swaps of compaction, the snapshotter and the updater at work, and queries."""
     with open_lake(made_url, tmp_path, durable=False, keep_snapshots=10) as lake:
         table = make_table(

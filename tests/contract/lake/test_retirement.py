@@ -221,9 +221,7 @@ with open_lake(sys.argv[1], Path(sys.argv[2]), durable=False) as lake:
 """
 
 
-def test_a_plan_never_misses_a_footer_while_partitions_are_retired_and_cleaned(
-    made_url: str, tmp_path: Path
-) -> None:
+def test_a_plan_never_misses_a_footer_while_partitions_are_retired_and_cleaned(made_url: str, tmp_path: Path) -> None:
     rounds = 400 if made_url.startswith("sqlite") else 200
     with open_lake(made_url, tmp_path, durable=False) as lake:
         make_table(lake, NAME, partition_by=["name"])

@@ -203,7 +203,10 @@ def test_everything_at_once_ends_without_a_deadlock(
     made_pg_url: str, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     """Ingest, flushes, upkeep, audits and operations metadata, on the same tables and topic."""
-    with open_lake(made_pg_url, tmp_path, durable=False) as lake, MetadataManager(lake, enable_cleanup=False) as manager:
+    with (
+        open_lake(made_pg_url, tmp_path, durable=False) as lake,
+        MetadataManager(lake, enable_cleanup=False) as manager,
+    ):
         names = ["n.a", "n.b"]
         for name in names:
             make_table(lake, name)

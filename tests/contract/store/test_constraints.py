@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from lakeward.errors import DatabaseError
+from lakeward.errors import DatabaseError, InvalidInput
 from lakeward.store import schema
 from lakeward.store.database import Database
 from tests.contract.store import rows
@@ -258,7 +258,7 @@ def test_a_value_of_another_type_is_refused(filled: Database) -> None:
         "UPDATE tables SET row_count = 'many'",
         "UPDATE leases SET fence = 'first'",
     ):
-        with pytest.raises(DatabaseError), filled.transaction() as connection:
+        with pytest.raises(InvalidInput, match="of another type"), filled.transaction() as connection:
             connection.exec_driver_sql(statement)
 
 
