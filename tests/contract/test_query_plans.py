@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -524,14 +524,15 @@ def filled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, made_registries: MadeRegistries
 ) -> Iterator[Database]:
     """One for all tests of a kind of database: they take back what they write."""
-    if request.param == "sqlite":
-        url = made_registries.sqlite(tmp_path_factory.mktemp("plans"))
-    else:
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        url = made_registries.postgresql(server)
-        request.addfinalizer(lambda: server.drop_database(url))
-    with pytest.MonkeyPatch.context() as patch, _filled(url) as database:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.delenv(locks.CHECKED)  # functions are called here whatever is locked
+        if request.param == "sqlite":
+            url = made_registries.sqlite(tmp_path_factory.mktemp("plans"))
+        else:
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            url = made_registries.postgresql(server)
+            stack.callback(server.drop_database, url)
+        database = stack.enter_context(_filled(url))
         with database.transaction() as connection:
             connection.exec_driver_sql("ANALYZE")
         yield database
