@@ -62,10 +62,14 @@ def a_java_that_never_comes_up(folder: Path) -> Iterator[dict[str, str]]:
     java.write_text(
         "#!/bin/sh\n"
         'case "$*" in *-XshowSettings*) echo "    java.specification.version = 17" >&2; exit 0;; esac\n'
-        f"touch {started}\nexec sleep 300\n"
+        f"echo $$ > {started}.new\nmv {started}.new {started}\nexec sleep 300\n"
     )
     java.chmod(0o755)
-    yield {**os.environ, "JAVA_HOME": str(home)}
+    try:
+        yield {**os.environ, "JAVA_HOME": str(home)}
+    finally:
+        if started.exists():
+            os.kill(int(started.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -77,17 +81,17 @@ def test_a_server_is_told_to_end_while_spark_is_starting_and_ends_within_seconds
         lake.create_table("shop.orders", {"id": "long"})
         for number in range(12):
             lake.append("shop.orders", [{"id": number}])
-    with a_java_that_never_comes_up(tmp_path) as environment:
+    printed = tmp_path / "printed"  # no pipe: the Java that hangs would hold it open when the server is gone
+    with a_java_that_never_comes_up(tmp_path) as environment, printed.open("w") as output:
         command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", "--config", str(config)]
         where = ["--registry", url, "--warehouse", str(tmp_path / "warehouse")]
         server = subprocess.Popen(
-            [*command, *where], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+            [*command, *where], stdout=output, stderr=subprocess.STDOUT, text=True, env=environment
         )
         try:
             until((tmp_path / "started").exists, seconds=100)
             server.send_signal(signal.SIGTERM)
-            output, _ = server.communicate(timeout=30)
-            assert server.returncode == 143, output
+            assert server.wait(30) == 143, printed.read_text()
         finally:
             server.kill()
             server.wait()
