@@ -212,11 +212,12 @@ def test_appends_and_flushes_go_on_during_compaction_and_no_row_is_lost_or_doubl
     assert_nothing_left_over(lake, NAME)
 
 
-def test_a_partition_that_leaves_during_the_rewrite_costs_the_job_and_nothing_else(
+def test_a_partition_that_leaves_during_the_rewrite_costs_its_own_part_of_the_job_and_nothing_else(
     lake: Lake, spark: SparkSession
 ) -> None:
     fill(lake, partition_by=["name"])
     left: list[int] = []
+    tried: list[tuple[int, int, int]] = []
 
     def session() -> SparkSession:
         left.append(lake.retire_partitions(NAME, [{"name": "n1"}]))  # after the plan, before the rewrite
@@ -226,10 +227,19 @@ def test_a_partition_that_leaves_during_the_rewrite_costs_the_job_and_nothing_el
     (gone, *_) = [file.file_path for file in lake.files(NAME) if file.partition_path == "name=n1"]
     from lakeward.pipeline.compaction import compact_table
 
-    result = compact_table(lake.registry, lake.table(NAME), session)
-    assert (result.conflicts, result.jobs, left) == (1, 0, [6])
-    assert lake.compact(NAME, spark).files_after == 2
+    compact_table(
+        lake.registry,
+        lake.table(NAME),
+        session,
+        on_job=lambda job, done: tried.append((len(job.files), done.conflicts, done.files_after)),
+    )
+    # The job of all partitions has lost; then each is tried by itself, and the one that has left loses alone.
+    assert tried == [(18, 1, 0), (6, 0, 1), (6, 1, 0), (6, 0, 1)]
+    assert left == [6, 0, 0, 0]
+    assert sorted(file.partition_path for file in lake.files(NAME)) == ["name=n0", "name=n2"]
+    assert lake.plan_compaction(NAME).jobs == []
     assert len(seen(lake, spark)) == 120
+    assert_nothing_left_over(lake, NAME)
 
 
 def test_names_and_values_with_odd_characters_are_compacted(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
