@@ -35,8 +35,8 @@ from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, obje
 ROOT = Path(__file__).parents[2]
 
 
-def run_step(registry_url: str, folder: Path, step: str) -> None:
-    command = [sys.executable, "-m", "tests.faults.steps", registry_url, str(folder / "warehouse"), step]
+def run_step(made_url: str, folder: Path, step: str) -> None:
+    command = [sys.executable, "-m", "tests.faults.steps", made_url, str(folder / "warehouse"), step]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -54,11 +54,11 @@ def recovered(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("step", WRITE_STEPS)
-def test_a_write_that_is_killed_happens_whole_or_not_at_all(registry_url: str, tmp_path: Path, step: str) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+def test_a_write_that_is_killed_happens_whole_or_not_at_all(made_url: str, tmp_path: Path, step: str) -> None:
+    with open_lake(made_url, tmp_path) as lake:
         table = make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         expected = 2 * len(ROWS) if step == "registered" else len(ROWS)
         assert lake.table(NAME).row_count == expected
@@ -69,11 +69,11 @@ def test_a_write_that_is_killed_happens_whole_or_not_at_all(registry_url: str, t
 
 @pytest.mark.parametrize("step", LETTER_STEPS)
 def test_rows_and_dead_letters_of_a_write_that_is_killed_are_both_there_or_neither_and_once_when_it_is_sent_again(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"], properties={"lakeward.invalid-rows": "dead-letter"})
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         is_there = step == "letters registered"
         assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == is_there * len(ROWS)
@@ -89,13 +89,13 @@ def test_rows_and_dead_letters_of_a_write_that_is_killed_are_both_there_or_neith
 
 
 @pytest.mark.parametrize("step", FLUSH_STEPS)
-def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(registry_url: str, tmp_path: Path, step: str) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(made_url: str, tmp_path: Path, step: str) -> None:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         lake.flush(NAME)
         lake.append(NAME, ROWS)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         assert_nothing_left_over(lake, NAME)
         assert len(lake.snapshots(NAME)) == (2 if step == "flushed" else 1)
@@ -107,15 +107,15 @@ def test_a_flush_that_is_killed_loses_no_row_and_leaves_nothing(registry_url: st
 
 @pytest.mark.parametrize("step", MANIFEST_STEPS)
 def test_a_merge_of_manifests_that_is_killed_is_whole_or_nothing_and_loses_no_row(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"], properties={"commit.manifest.min-count-to-merge": "3"})
         for _ in range(3):
             lake.append(NAME, ROWS)
             lake.flush(NAME)
         lake.append(NAME, ROWS)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         assert_nothing_left_over(lake, NAME)
         assert [each.operation for each in lake.snapshots(NAME)].count("replace") == (step == "manifests merged")
@@ -127,13 +127,13 @@ def test_a_merge_of_manifests_that_is_killed_is_whole_or_nothing_and_loses_no_ro
 
 @pytest.mark.parametrize("step", REPLACE_STEPS)
 def test_a_partition_whose_replacement_is_killed_is_the_old_one_or_the_new_one(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         lake.flush(NAME)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         there = lake.scan(NAME, filter="name = 'n0'").read_all()["id"].to_pylist()
         assert sorted(there) == ([100] if step == "replaced" else [0, 3])
@@ -151,16 +151,16 @@ def read_by_iceberg(lake: Lake) -> list[int]:
 
 @pytest.mark.parametrize("step", ROLLBACK_STEPS)
 def test_a_table_whose_rollback_is_killed_stands_at_one_snapshot_or_the_other(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, [{"id": 1, "name": "n0"}])
         lake.flush(NAME)
         lake.retire_partitions(NAME, [{"name": "n0"}])
         lake.append(NAME, [{"id": 2, "name": "n1"}])
         lake.flush(NAME)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         expected = [1] if step == "rolled back" else [2]
         assert lake.scan(NAME).read_all()["id"].to_pylist() == read_by_iceberg(lake) == expected
@@ -176,15 +176,15 @@ def test_a_table_whose_rollback_is_killed_stands_at_one_snapshot_or_the_other(
 
 @pytest.mark.parametrize("step", EXPIRE_STEPS)
 def test_an_expiry_that_is_killed_has_happened_or_not_and_no_file_is_lost(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         lake.flush(NAME)
         lake.retire_partitions(NAME, [{"name": "n0"}])
         lake.flush(NAME)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         is_done = step == "expired"
         assert len(lake.snapshots(NAME)) == (1 if is_done else 2)
@@ -198,15 +198,15 @@ def test_an_expiry_that_is_killed_has_happened_or_not_and_no_file_is_lost(
 @pytest.mark.parametrize("is_flushed", [True, False])
 @pytest.mark.parametrize("step", COMPACT_STEPS)
 def test_a_compaction_that_is_killed_leaves_the_old_files_or_the_new_ones(
-    registry_url: str, tmp_path: Path, step: str, is_flushed: bool
+    made_url: str, tmp_path: Path, step: str, is_flushed: bool
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME, partition_by=["name"])
         for _ in range(2):
             lake.append(NAME, ROWS)
         if is_flushed:
             lake.flush(NAME)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         assert lake.table(NAME).row_count == lake.scan(NAME).read_all().num_rows == 2 * len(ROWS)
         assert len(lake.files(NAME)) == (3 if step == "swapped" else 6)
@@ -220,13 +220,13 @@ def test_a_compaction_that_is_killed_leaves_the_old_files_or_the_new_ones(
 
 @pytest.mark.parametrize("step", CLEAN_STEPS)
 def test_a_clean_up_that_is_killed_leaves_no_object_and_no_footer_to_the_next_one(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         table = make_table(lake, NAME, partition_by=["name"])
         lake.append(NAME, ROWS)
         lake.retire_partitions(NAME, [{"name": "n0"}, {"name": "n1"}])
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         assert_nothing_left_over(lake, NAME)
         assert lake.clean().failed == []
         assert objects(lake, table) == {file.file_path for file in lake.files(NAME)}
@@ -256,12 +256,12 @@ def segment_files(lake: Lake) -> set[str]:
 
 @pytest.mark.parametrize("step", LOG_STEPS)
 def test_an_append_to_the_log_that_is_killed_happens_whole_or_not_at_all_and_once_when_it_is_sent_again(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         MetadataStore(lake).create_topic(TopicConfig(TOPIC, 3))
         lake.log.append(TOPIC, RECORDS)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         assert len(read_topic(lake)) == len(RECORDS) * (2 if step == "appended" else 1)
         assert topic_objects(lake) == segment_files(lake)
@@ -276,14 +276,14 @@ def test_an_append_to_the_log_that_is_killed_happens_whole_or_not_at_all_and_onc
 
 @pytest.mark.parametrize("step", MERGE_STEPS)
 def test_a_merge_of_segments_that_is_killed_leaves_the_old_ones_or_the_new_one(
-    registry_url: str, tmp_path: Path, step: str
+    made_url: str, tmp_path: Path, step: str
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         MetadataStore(lake).create_topic(TopicConfig(TOPIC))
         for start in range(0, 30, 10):
             lake.log.append(TOPIC, RECORDS[start : start + 10])
         before = read_topic(lake)
-        run_step(registry_url, tmp_path, step)
+        run_step(made_url, tmp_path, step)
         recovered(lake)
         assert read_topic(lake) == before
         assert len(segment_files(lake)) == (1 if step == "merged" else 3)
@@ -291,10 +291,10 @@ def test_a_merge_of_segments_that_is_killed_leaves_the_old_ones_or_the_new_one(
         assert topic_objects(lake) == segment_files(lake)
 
 
-def test_a_writer_that_lives_longer_than_its_lease_keeps_its_files(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+def test_a_writer_that_lives_longer_than_its_lease_keeps_its_files(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME)
-        command = [sys.executable, "-m", "tests.faults.steps", registry_url, str(tmp_path / "warehouse"), "live"]
+        command = [sys.executable, "-m", "tests.faults.steps", made_url, str(tmp_path / "warehouse"), "live"]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as writer:
             assert writer.stdin is not None and writer.stdout is not None

@@ -81,13 +81,13 @@ def test_writers_wait_for_a_registry_that_is_locked_for_half_a_minute_and_all_su
 
 
 def test_a_process_that_is_killed_in_the_midst_of_its_groups_loses_nothing_that_it_acknowledged(
-    registry_url: str, tmp_path: Path
+    made_url: str, tmp_path: Path
 ) -> None:
-    with open_lake(registry_url, tmp_path) as lake:
+    with open_lake(made_url, tmp_path) as lake:
         table = make_table(lake, NAME)
         acknowledged: list[str] = []
         for kill_after in (3, 17, 40):
-            acknowledged += killed_after(registry_url, tmp_path, kill_after)
+            acknowledged += killed_after(made_url, tmp_path, kill_after)
         recovered(lake)
         files = {file.file_path for file in lake.files(NAME)}
         assert set(acknowledged) <= files
@@ -98,9 +98,9 @@ def test_a_process_that_is_killed_in_the_midst_of_its_groups_loses_nothing_that_
         assert_nothing_left_over(lake, NAME)
 
 
-def killed_after(registry_url: str, folder: Path, lines: int) -> list[str]:
+def killed_after(made_url: str, folder: Path, lines: int) -> list[str]:
     """Paths that a process with eight writing threads has acknowledged, the last of them after it was to be killed."""
-    command = [sys.executable, "-m", "tests.faults.test_write_front", registry_url, str(folder)]
+    command = [sys.executable, "-m", "tests.faults.test_write_front", made_url, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         said = []
@@ -113,9 +113,9 @@ def killed_after(registry_url: str, folder: Path, lines: int) -> list[str]:
     return said
 
 
-def write_for_ever(registry_url: str, folder: Path) -> None:
+def write_for_ever(made_url: str, folder: Path) -> None:
     """Eight threads that append a row again and again, and say each file once it is acknowledged."""
-    with open_lake(registry_url, folder, lease_seconds=1) as lake:
+    with open_lake(made_url, folder, lease_seconds=1) as lake:
 
         def work(number: int) -> None:
             while True:

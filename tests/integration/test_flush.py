@@ -60,11 +60,11 @@ def rows_of(table: Any) -> Rows:
 
 @pytest.mark.parametrize(("seed", "format_version"), [(0, 2), (1, 2), (2, 3)])
 def test_after_any_steps_a_flush_shows_exactly_the_registered_rows(
-    registry_url: str, tmp_path: Path, seed: int, format_version: int
+    made_url: str, tmp_path: Path, seed: int, format_version: int
 ) -> None:
     dice = random.Random(seed)
     model = Model()
-    with open_lake(registry_url, tmp_path, keep_snapshots=3, keep_metadata_files=2) as lake:
+    with open_lake(made_url, tmp_path, keep_snapshots=3, keep_metadata_files=2) as lake:
         make_table(lake, NAME, partition_by=["name"], format_version=format_version)
         history: dict[int, Rows] = {}
         for _ in range(12):
@@ -86,8 +86,8 @@ def test_after_any_steps_a_flush_shows_exactly_the_registered_rows(
         assert_nothing_left_over(lake, NAME)
 
 
-def test_a_thousand_files_become_one_snapshot_and_one_manifest(registry_url: str, tmp_path: Path) -> None:
-    with open_lake(registry_url, tmp_path, durable=False) as lake:
+def test_a_thousand_files_become_one_snapshot_and_one_manifest(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, durable=False) as lake:
         make_table(lake, NAME, schema={"id": "int"}, partition_by=["id"])
         lake.append(NAME, [{"id": i} for i in range(1000)])
         flushed = lake.flush(NAME)
