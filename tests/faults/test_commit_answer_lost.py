@@ -207,7 +207,7 @@ def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members
 ) -> None:
     table = lake.table(NAME)
     made = [intents.open_intent(lake.registry, table) for _ in range(6)]
-    files = [data_file(intent.prefix, [number]) for number, intent in enumerate(made)]
+    files = [data_file(intent.prefix, [number], "n1") for number, intent in enumerate(made)]
     with open_at(pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
         with other.database.transaction() as connection:  # not by way of the proxy
             locks.tables(connection, [table.table_id])
