@@ -22,7 +22,7 @@ endef
 .DEFAULT_GOAL := help
 # The order is meant: what is quick fails first.
 .NOTPARALLEL:
-.PHONY: help setup demo test test-wheel test-unit test-contract test-integration test-faults lint docs bench constraints clean
+.PHONY: help setup demo test test-wheel test-unit test-contract test-integration test-faults lint docs reference bench constraints clean
 
 help:
 	@echo "make setup      .venv with everything installed, and Spark's jars in .cache/ivy"
@@ -31,6 +31,7 @@ help:
 	@echo "make test-unit  the tests that need neither a server nor Spark"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make docs       the documentation, in site/"
+	@echo "make reference  the pages of the command line and of the errors, after a change of either"
 	@echo "make bench      the benchmarks"
 
 setup: $(INSTALLED) $(JARS)
@@ -40,7 +41,8 @@ $(INSTALLED): pyproject.toml constraints.txt tools/bootstrap.py
 	@touch $@
 
 $(JARS): $(INSTALLED) src/lakeward/toolchain.py
-	$(BIN)/python -m lakeward.toolchain
+	@echo "set-up: Spark's jars into .cache/ivy (65 MB)"
+	@$(BIN)/python -m lakeward.toolchain
 	@touch $@
 
 demo: setup
@@ -73,6 +75,10 @@ test-faults: $(INSTALLED) $(JARS)
 docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: built in site/"
+
+# After a change of the command line or of the errors; a test says when.
+reference: $(INSTALLED)
+	$(BIN)/python tools/reference.py
 
 bench: setup
 	@for each in $(wildcard benchmarks/bench_*.py); do echo "== $$each"; $(BIN)/python "$$each" || exit 1; done

@@ -18,10 +18,15 @@ TOOLS = ROOT / ".tools"
 
 # uv must not fetch a Python of its own: the machine's is the one that is tested, and fetching needs one host more.
 UV_ENVIRONMENT = {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+IS_WATCHED = sys.stderr.isatty()  # uv draws bars then
 
 
 class SetupFailed(Exception):
     """What stops the set-up, in words that say the way out."""
+
+
+def say(step: str) -> None:
+    print(f"set-up: {step}", flush=True)
 
 
 def succeeds(command: list[str]) -> bool:
@@ -41,6 +46,7 @@ def uv_in_a_venv() -> list[str] | None:
     uv = TOOLS / "bin" / "uv"
     if succeeds([str(uv), "--version"]):
         return [str(uv)]
+    say("uv, which installs packages, into .tools")
     shutil.rmtree(TOOLS, ignore_errors=True)
     made = succeeds([sys.executable, "-m", "venv", str(TOOLS)])
     if made and succeeds([str(TOOLS / "bin" / "python"), "-m", "pip", "install", "-q", "uv"]):
@@ -67,7 +73,10 @@ def find_uv() -> list[str]:
 
 
 def run(command: list[str]) -> None:
-    if subprocess.run(command, cwd=ROOT, env=os.environ | UV_ENVIRONMENT).returncode != 0:
+    environment = os.environ | UV_ENVIRONMENT
+    if IS_WATCHED:
+        del environment["UV_NO_PROGRESS"]
+    if subprocess.run(command, cwd=ROOT, env=environment).returncode != 0:
         raise SetupFailed(f"this command failed: {' '.join(command)}")
 
 
@@ -76,12 +85,15 @@ def make_venv(uv: list[str]) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     check = f"import sys; sys.exit('{version}' != '%d.%d' % sys.version_info[:2])"
     if not succeeds([str(VENV / "bin" / "python"), "-c", check]):
+        say(f"an environment of Python {version} in .venv")
         run([*uv, "venv", "-q", "--clear", "--python", sys.executable, str(VENV)])
 
 
 def install(uv: list[str]) -> None:
+    say("a hundred packages into .venv, 1.6 GB on the disk: some minutes the first time")
     into = ["--python", str(VENV / "bin" / "python")]
-    run([*uv, "pip", "install", "-q", *into, "-c", "constraints.txt", "-e", ".[spark,s3]", "--group", "dev"])
+    quiet = [] if IS_WATCHED else ["-q"]
+    run([*uv, "pip", "install", *quiet, *into, "-c", "constraints.txt", "-e", ".[spark,s3]", "--group", "dev"])
 
 
 def main() -> int:
@@ -92,6 +104,7 @@ def main() -> int:
         uv = find_uv()
         make_venv(uv)
         install(uv)
+        say("the packages are there")
     except SetupFailed as error:
         print(f"set-up: {error}", file=sys.stderr)
         return 1

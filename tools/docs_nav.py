@@ -14,8 +14,6 @@ SECTIONS = {
     "Explanation": ("architecture", "explanation"),
     "Decisions": ("decisions",),
 }
-# Pages that docs_generated.py makes.
-GENERATED = ["reference/command-line.md", "reference/errors.md"]
 
 
 def pages_of(docs: Path, names: tuple[str, ...]) -> list[str]:
@@ -30,7 +28,6 @@ def pages_of(docs: Path, names: tuple[str, ...]) -> list[str]:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     docs = Path(config.docs_dir)
     sections = {title: pages_of(docs, names) for title, names in SECTIONS.items()}
-    sections["Reference"] += GENERATED
     placed = {"index.md", *(page for pages in sections.values() for page in pages)}
     others = sorted(page.name for page in docs.glob("*.md") if page.name not in placed)
     config.nav = ["index.md", *others, *({title: pages} for title, pages in sections.items() if pages)]

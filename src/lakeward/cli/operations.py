@@ -47,20 +47,22 @@ def clean(
 ) -> None:
     """Delete files whose quarantine is over.
 
-    A file goes when its time has passed and no retained snapshot reaches it. The exit code is 1 if one could not be deleted.
+    A file goes when its time has passed and no retained snapshot reaches it. What engines left in tables' folders when their
+    commits failed goes into quarantine once it is a week old. The exit code is 1 if something could not be deleted.
     """
     with context.lake() as lake:
         result = lake.clean(dry_run=dry_run)
     if dry_run:
         found = as_row(result)
-        names = {"files": "files", "bytes": "bytes", "temporary": "objects_of_given_up_writes", "tables": "dropped_tables",
-                 "topics": "deleted_topics"}  # fmt: skip
+        names = {"files": "files", "bytes": "bytes", "temporary": "objects_of_given_up_writes", "strays": "strays",
+                 "tables": "dropped_tables", "topics": "deleted_topics"}  # fmt: skip
         shown = {name if context.json else f"{title} to go": found[name] for name, title in names.items()}
         show_record({**shown, "dry_run": True}, to=context)
         return
     names = {
         "files": "files_deleted",
         "temporary": "objects_of_given_up_writes",
+        "strays": "strays_in_quarantine",
         "tables": "dropped_tables_gone",
         "topics": "deleted_topics_gone",
         "changes": "changes_nobody_waits_for",

@@ -13,6 +13,7 @@ from lakeward.cli.command import Context, command, group
 from lakeward.cli.render import as_row, cell, print_json, show_record, show_rows
 
 if TYPE_CHECKING:
+    from lakeward.cli.doctor_checks import Check
     from lakeward.store.database import Database
 
 
@@ -27,26 +28,37 @@ def doctor(context: Context) -> None:
     """Say what is missing, and which times cannot be.
 
     What is missing is of the machine, the times are of the registry, if there is one.
+    The exit code is 1 if something is missing that you cannot do without: what Spark and object storage need counts where
+    pyspark and boto3 are installed, what developers need never does.
     """
-    from lakeward.cli.doctor_checks import checks
+    from lakeward.cli.doctor_checks import checks, missing_needs
 
     found = checks()
+    missing = missing_needs(found)
     times = _impossible_times(context)
-    missing = sum(not check.found for check in found)
     if context.json:
-        print_json({"checks": [asdict(check) for check in found], "missing": missing, "impossible_times": times})
-        return
+        names = [check.name for check in missing]
+        print_json({"checks": [asdict(check) for check in found], "missing": names, "impossible_times": times})
+    else:
+        _show_checks(found, missing, times)
+    if missing:
+        raise typer.Exit(1)
+
+
+def _show_checks(found: list[Check], missing: list[Check], times: list[str]) -> None:
     from lakeward.cli.table import print_table
 
     print_table(
-        ("", "what", "found", "to get it"),
-        [("ok" if check.found else "--", check.name, check.detail, check.remedy) for check in found],
+        ("", "what", "for", "found", "to get it"),
+        [("ok" if check.found else "--", check.name, check.need, check.detail, check.remedy) for check in found],
     )
     for time in times:
         print(f"{time}: the clock was ahead; see to the clocks of the machines that write, and run `lakeward recover`")
-    print(
-        "nothing is missing" if missing == 0 else f"{missing} of {len(found)} missing; not everybody needs all of them"
-    )
+    if missing:
+        print(f"missing: {', '.join(check.name for check in missing)}")
+    else:
+        others = sum(not check.found for check in found)
+        print("nothing is missing" + (f" that you need; {others} that others need" if others else ""))
 
 
 def _impossible_times(context: Context) -> list[str]:

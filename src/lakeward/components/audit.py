@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 import msgspec
 
-from lakeward.components import repair
+from lakeward.components import repair, strays
 from lakeward.components.audit_statistics import file_disagreements, partition_disagreements
-from lakeward.errors import LakewardError, ObjectNotFound, StorageError
-from lakeward.iceberg import manifest_lists, metadata
+from lakeward.errors import LakewardError, ObjectNotFound
 from lakeward.model.files import RegisteredFile
 from lakeward.model.tables import Table, TableStats
 from lakeward.registry import Registry
@@ -201,23 +199,11 @@ def _fill_checksum(registry: Registry, file: RegisteredFile, checksum: str) -> b
 
 # Objects that nothing names -------------------------------------------------------------------------------------------------
 def _unreferenced(engine: StorageEngine, seen: _Registered) -> Iterator[Finding]:
-    referenced = seen.known | _of_metadata(engine, seen.table)
+    referenced = seen.known
+    if seen.table.metadata_location is not None:
+        referenced = referenced | strays.reached(
+            engine, seen.table.metadata_location, []
+        )  # what is lost is a finding above
     for info in engine.list(seen.table.location + "/"):
         if info.location not in referenced and not any(info.location.startswith(prefix) for prefix in seen.prefixes):
             yield Finding("unreferenced", info.location, f"{info.size} bytes that no row and no metadata file names")
-
-
-def _of_metadata(engine: StorageEngine, table: Table) -> set[str]:
-    """Everything that the current metadata file reaches, as far as it is there."""
-    if table.metadata_location is None:
-        return set()
-    found = {table.metadata_location}
-    with suppress(StorageError):  # what is lost is another finding
-        document = metadata.decode(engine.read(table.metadata_location))
-        found |= {entry["metadata-file"] for entry in document.get("metadata-log", ())}
-        for snapshot in document.get("snapshots", ()):
-            found.add(snapshot["manifest-list"])
-            with suppress(StorageError, ValueError, KeyError, TypeError, EOFError):
-                listed = manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"]))
-                found |= {row["manifest_path"] for row in listed}
-    return found

@@ -1,4 +1,4 @@
-"""The clean-up: quarantine that is over, temporary files, and tables and topics that are gone long enough."""
+"""The clean-up: quarantine that is over, temporary files, what engines left, and tables and topics that are gone long enough."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from lakeward.components import recovery
+from lakeward.components import recovery, strays
 from lakeward.errors import LakewardError, StorageError
 from lakeward.logs import log
 from lakeward.model.tables import Table
@@ -23,10 +23,11 @@ class CleanResult(msgspec.Struct, frozen=True):
     footers: int = 0
     bytes: int = 0
     temporary: int = 0  # objects of writes that were given up
+    strays: int = 0  # objects that engines left, and that are in quarantine now
     tables: int = 0  # dropped ones that are gone for good
     topics: int = 0  # the same of deleted topics
     changes: int = 0  # rows of the feed that nobody waits for
-    failed: list[str] = []  # locations that could not be deleted; the next clean-up tries again
+    failed: list[str] = []  # locations that could not be deleted or looked through; the next clean-up tries again
 
 
 def clean(registry: Registry) -> CleanResult:
@@ -36,10 +37,11 @@ def clean(registry: Registry) -> CleanResult:
     """
     swept = recovery.recover(registry)
     _end_uploads(registry)
+    left = strays.quarantine(registry)
     superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
     going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
     gone: list[Table | Topic] = []
-    failed = list(dict.fromkeys([*swept.failed, *superseded.failed, *others.failed]))
+    failed = list(dict.fromkeys([*swept.failed, *left.failed, *superseded.failed, *others.failed]))
     for each in going:
         try:
             if _forget(registry, each):
@@ -52,6 +54,7 @@ def clean(registry: Registry) -> CleanResult:
         footers=others.footers,
         bytes=superseded.bytes + others.bytes,
         temporary=swept.objects,
+        strays=left.objects,
         tables=sum(isinstance(each, Table) for each in gone),
         topics=sum(isinstance(each, Topic) for each in gone),
         changes=feed.trim(registry),
@@ -60,12 +63,13 @@ def clean(registry: Registry) -> CleanResult:
 
 
 def due(registry: Registry) -> CleanResult:
-    """What `clean` would delete now; footers and changes are not counted. A table or topic goes in the clean-up after its files."""
+    """What `clean` would do now; footers and changes are not counted. A table or topic goes in the clean-up after its files."""
     dead, over = recovery.expired(registry), retirement.quarantine_over(registry)
     return CleanResult(
         files=over.files,
         bytes=over.bytes,
         temporary=dead.objects,
+        strays=strays.find(registry).objects,
         tables=len(_dropped(registry)),
         topics=len(_deleted(registry)),
     )

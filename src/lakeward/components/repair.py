@@ -5,9 +5,9 @@ So it is after a registry was restored from a copy: what the table's metadata wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -19,13 +19,15 @@ from lakeward.iceberg import manifest_lists, metadata
 from lakeward.iceberg.rebuilding import rebuild
 from lakeward.logs import log
 from lakeward.model.files import Intent, RegisteredFile
-from lakeward.model.tables import Document, Table, TableMetadata, TableSnapshot
+from lakeward.model.tables import Table, TableMetadata, TableSnapshot
 from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.snapshots import Made, NewSnapshot, Pending
 from lakeward.registry.turns import Turn
 from lakeward.storage.engine import StorageEngine
 from lakeward.store import files, retired, tables
 from lakeward.store import snapshots as snapshot_store
+
+T = TypeVar("T")
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,36 +85,33 @@ def lost(engine: StorageEngine, table: Table) -> list[str]:
     if table.metadata_location is None:
         return []
     missing: list[str] = []
-    document = _read(engine, table.metadata_location, missing)
+    document = read_or_note(engine, table.metadata_location, metadata.decode, missing)
     seen: set[str] = set()
     for snapshot in (document or {}).get("snapshots", ()):
-        with _noted(snapshot["manifest-list"], missing):
-            for row in manifest_lists.read_manifest_list(engine.read(snapshot["manifest-list"])):
-                path = row["manifest_path"]
-                if path not in seen:
-                    seen.add(path)
-                    if not engine.exists(path):
-                        missing.append(path)
+        for row in read_or_note(engine, snapshot["manifest-list"], manifest_lists.read_manifest_list, missing) or ():
+            path = row["manifest_path"]
+            if path not in seen:
+                seen.add(path)
+                if not engine.exists(path):
+                    missing.append(path)
     return missing
 
 
-def _read(engine: StorageEngine, location: str, missing: list[str]) -> Document | None:
-    with _noted(location, missing):
-        return metadata.decode(engine.read(location))
-    return None
+def read_or_note(engine: StorageEngine, location: str, decode: Callable[[bytes], T], unreadable: list[str]) -> T | None:
+    """What an object holds; none, and its location is noted, where it is gone or is not what it should be.
 
-
-@contextmanager
-def _noted(location: str, missing: list[str]) -> Iterator[None]:
-    """Note an object that is gone, or is not what it should be. A storage that does not answer is another matter."""
+    Raises StorageError: the storage does not answer.
+    """
     try:
-        yield
+        data = engine.read(location)
     except ObjectNotFound:
-        missing.append(location)
-    except StorageError:
-        raise
-    except (ValueError, KeyError, TypeError, EOFError):
-        missing.append(location)
+        unreadable.append(location)
+        return None
+    try:
+        return decode(data)
+    except (StorageError, ValueError, KeyError, TypeError, EOFError):
+        unreadable.append(location)
+        return None
 
 
 def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Turn | None) -> RepairResult:

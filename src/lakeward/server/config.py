@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from lakeward.errors import WarehouseNotFound
 from lakeward.registry import Registry
 
-# Clients call nothing that is not in this list (Iceberg REST specification, CatalogConfig.endpoints).
+# Clients call nothing that is not in this list (Iceberg REST specification, CatalogConfig.endpoints). So a commit is in it though
+# each is refused: an engine that writes is told what to do, and takes back what it has written.
 ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",
     "GET /v1/{prefix}/namespaces/{namespace}",
@@ -17,6 +18,7 @@ ENDPOINTS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 )
 
 

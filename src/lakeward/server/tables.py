@@ -14,6 +14,7 @@ from lakeward.iceberg import metadata
 from lakeward.model.names import TableIdentifier
 from lakeward.model.tables import Table
 from lakeward.registry import Registry, tables
+from lakeward.server.errors import error_response
 from lakeward.server.loads import Loads
 from lakeward.server.naming import decode_level, decode_namespace, page_of
 
@@ -55,6 +56,19 @@ def router(registry: Registry) -> APIRouter:
     def table_exists(namespace: str, table: str) -> Response:
         tables.load(registry, _identifier(namespace, table))
         return Response(status_code=204)
+
+    @routes.post("/{table}")
+    def commit(namespace: str, table: str) -> Response:
+        name = tables.load(registry, _identifier(namespace, table)).identifier
+        # Of the kind after which engines delete the files of the commit.
+        return error_response(
+            403,
+            "ForbiddenException",
+            f"{name} takes no commits from query engines: nothing was changed. Append with "
+            f'`lakeward append {name} FILE`, or in Python with `lake.append("{name}", rows)`, which takes Spark\'s DataFrames '
+            f"too; change columns and properties with `lakeward alter`. Objects that the engine may have left below the table's "
+            "folder are deleted by `lakeward clean` once they are a week old",
+        )
 
     return routes
 

@@ -24,6 +24,7 @@ REFUSED_CHARACTERS = "#?%*[]{}\\"
 _SLUG = re.compile(r"[^A-Za-z0-9_-]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _INTENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_OF_A_WRITE = re.compile(r"/(data|metadata)/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/")
 _EXTENSION = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
@@ -77,6 +78,11 @@ def write_prefix(table_location: str, intent_id: str) -> str:
 def flush_prefix(table_location: str, intent_id: str) -> str:
     """The folder of the metadata that one flush makes, ending in '/'."""
     return f"{table_location}/metadata/{_intent(intent_id)}/"
+
+
+def is_of_a_write(table_location: str, location: str) -> bool:
+    """Whether an object stands in the folder that a write or a flush of Lakeward's own has, or had."""
+    return _OF_A_WRITE.match(location.removeprefix(table_location)) is not None
 
 
 def file_name(number: int, extension: str) -> str:

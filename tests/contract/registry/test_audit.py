@@ -120,3 +120,12 @@ def test_an_object_that_nothing_names_is_listed_and_left_alone(lake: Lake) -> No
     assert report.ok
     lake.clean()
     assert stray.exists()
+
+
+def test_metadata_that_is_damaged_is_a_finding(lake: Lake) -> None:
+    make_table(lake, NAME)
+    lake.append(NAME, ROWS)
+    lake.flush(NAME)
+    (snapshot,) = lake.snapshots(NAME)
+    Path(local_path(snapshot.manifest_list)).write_bytes(b"no list")
+    assert ("metadata", snapshot.manifest_list) in {(each.kind, each.what) for each in lake.audit(NAME).findings}

@@ -164,6 +164,7 @@ def test_doctor_names_all_that_it_looked_for() -> None:
     found = json.loads(lakeward("doctor", "--json").stdout)
     names = [check["name"] for check in found["checks"]]
     assert {"Python", "Java", "pyspark", "Iceberg jars"} <= set(names)
-    assert found["missing"] == sum(not check["found"] for check in found["checks"])
+    assert found["missing"] == []
+    assert {check["need"] for check in found["checks"]} == {"all", "spark", "s3", "development"}
     shown = lakeward("doctor").stdout
     assert all(name in shown for name in names)

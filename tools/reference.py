@@ -1,12 +1,13 @@
-"""Reference pages that are made of the code when the documentation is built: the command line, and the errors."""
+#!/usr/bin/env python3
+"""Write the pages of the reference that are made of the code: the command line, and the errors (`make reference`)."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
 
 import typer
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 
 from lakeward import errors
@@ -39,10 +40,20 @@ def _row(error: type[errors.LakewardError]) -> str:
     return f"| `{error.code}` | `{error.__name__}` | {error.status} | {meaning} |\n"
 
 
-PAGES = {"reference/command-line.md": command_line, "reference/errors.md": error_codes}
+PAGES = {"cli.md": command_line, "errors.md": error_codes}
+HEAD = "<!-- Made of the code by `make reference`. -->\n\n"
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for path, made in PAGES.items():
-        files.append(File.generated(config, path, content=made()))
-    return files
+def page(made: Callable[[], str]) -> str:
+    return HEAD + "\n".join(line.rstrip() for line in made().rstrip().splitlines()) + "\n"
+
+
+def main() -> int:
+    for name, made in PAGES.items():
+        (FOLDER / name).write_text(page(made), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
