@@ -57,7 +57,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 
 # The wheel in an empty environment: what is installed for development must not hide what is not named as a dependency.
-test-wheel: $(INSTALLED)
+test-wheel: $(INSTALLED) $(JARS)
 	$(BIN)/python tools/check_wheel.py
 
 test-unit: $(INSTALLED)

@@ -22,7 +22,8 @@ def test_the_page_on_object_storage_runs_from_the_first_table_to_the_engines(s3:
     here = {
         "s3://my-bucket": f"s3://{s3.bucket}",
         "127.0.0.1:8333": s3.endpoint.removeprefix("http://"),
-        "8181": str(port),
+        "127.0.0.1:8181": f"127.0.0.1:{port}",
+        "--port 8181": f"--port {port}",
         "my-key": s3.access_key,
         "my-secret": s3.secret_key,
     }
