@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -11,6 +12,8 @@ from lakeward.logs import log
 from lakeward.model.files import Intent
 from lakeward.registry import Registry
 from lakeward.store import dialect, intents
+from lakeward.store import orphans as orphan_store
+from lakeward.store.orphans import OrphanSweep
 from lakeward.store.retry import retried
 
 BATCH = 100
@@ -18,7 +21,7 @@ BATCH = 100
 
 class RecoveryResult(msgspec.Struct, frozen=True):
     intents: int = 0  # writes that were given up now
-    swept: int = 0  # writes that were given up before, and whose prefix was swept for the last time
+    swept: int = 0  # writes that were given up before, or registered, and whose prefix was swept for the last time
     objects: int = 0  # that were deleted
     failed: list[str] = []  # prefixes that could not be swept; the next recovery tries again
 
@@ -29,6 +32,9 @@ def recover(registry: Registry) -> RecoveryResult:
     A write is marked first: from then on its registration fails, should its writer still live. Its prefix is swept again
     after `sweep_after_seconds`, for a writer that was only slow, and then the intent goes. Only this handle's warehouse is
     looked at: of another one in the same registry, it may lack the credentials.
+
+    Where lost tasks of a registered write may have left more than was registered, that is deleted too: what is neither a file of
+    a table, nor a segment, nor in quarantine.
     """
     given_up = _mark_expired(registry)
     due = _due(registry)
@@ -42,8 +48,12 @@ def recover(registry: Registry) -> RecoveryResult:
     swept = _finish(registry, [intent for intent in due if intent not in failed], failed)
     if given_up:
         log.info("writes_given_up", intents=len(given_up), objects=objects)
+    orphans = _sweep_orphans(registry)
     return RecoveryResult(
-        intents=len(given_up), swept=swept, objects=objects, failed=[intent.prefix for intent in failed]
+        intents=len(given_up),
+        swept=swept + orphans.swept,
+        objects=objects + orphans.objects,
+        failed=[*(intent.prefix for intent in failed), *orphans.failed],
     )
 
 
@@ -53,8 +63,10 @@ def expired(registry: Registry) -> RecoveryResult:
         now = dialect.now(connection)
         found = intents.expired(connection, registry.below, now, limit=None)
         due = intents.to_sweep(connection, registry.below, now)
+        sweeps = orphan_store.due(connection, registry.below, now, limit=None)
     objects = sum(1 for intent in (*found, *due) for _ in registry.engine(intent.prefix).list(intent.prefix))
-    return RecoveryResult(intents=len(found), swept=len(due), objects=objects)
+    objects += sum(len(each) for each in _orphans(registry, sweeps).values())
+    return RecoveryResult(intents=len(found), swept=len(due) + len(sweeps), objects=objects)
 
 
 def _mark_expired(registry: Registry) -> list[Intent]:
@@ -109,3 +121,65 @@ def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> in
             else:
                 intents.sweep_at(connection, intent.intent_id, now + wait)
     return forgotten
+
+
+# What lost tasks of registered writes left ----------------------------------------------------------------------------------
+def _sweep_orphans(registry: Registry) -> RecoveryResult:
+    swept = objects = 0
+    failed: list[str] = []
+    while True:
+        with registry.database.read() as connection:
+            now = dialect.now(connection)
+            due = orphan_store.due(connection, registry.below, now, BATCH)
+        done: list[OrphanSweep] = []
+        for sweep, orphans in _orphans(registry, due).items():
+            if kept := registry.engine(sweep.prefix).delete(orphans, below=registry.below):
+                log.warning("sweep_failed", prefix=sweep.prefix, error=kept[0].reason)
+            else:
+                done.append(sweep)
+            objects += len(orphans) - len(kept)
+        swept += _finish_sweeps(registry, done, now)
+        failed += [sweep.prefix for sweep in due if sweep not in done]
+        if len(due) < BATCH or len(done) < len(due):  # what failed is due still, and would be met again
+            break
+    if objects:
+        log.info("orphans_deleted", objects=objects)
+    return RecoveryResult(swept=swept, objects=objects, failed=failed)
+
+
+def _orphans(registry: Registry, sweeps: Sequence[OrphanSweep]) -> dict[OrphanSweep, list[str]]:
+    """The objects below each prefix that belong to nobody; prefixes that cannot be listed are left out."""
+    there: dict[OrphanSweep, list[str]] = {}
+    for sweep in sweeps:
+        try:
+            there[sweep] = [info.location for info in registry.engine(sweep.prefix).list(sweep.prefix)]
+        except LakewardError as error:
+            log.warning("sweep_failed", prefix=sweep.prefix, error=str(error), code=error.code)
+    with registry.database.read() as connection:
+        owned = orphan_store.owned(connection, [location for each in there.values() for location in each])
+        files = orphan_store.files_below(connection, [sweep.prefix for sweep in there])
+    for sweep, locations in there.items():
+        if missing := sorted({each for each in files if each.startswith(sweep.prefix)} - set(locations)):
+            # Gone, or listed under another spelling: the listing is not to be trusted with deletions.
+            log.warning("prefix_not_swept", prefix=sweep.prefix, missing=missing[0])
+            there[sweep] = []
+        else:
+            there[sweep] = [each for each in locations if each not in owned]
+    return there
+
+
+@retried
+def _finish_sweeps(registry: Registry, done: list[OrphanSweep], now: datetime) -> int:
+    """Forget the sweeps that were the last of their prefix; how many. The others are due once more, for tasks that were only
+    slow."""
+    wait = timedelta(seconds=registry.settings.sweep_after_seconds)
+    last = [sweep for sweep in done if sweep.registered_at + wait <= now]
+    if not done:
+        return 0
+    with registry.database.transaction() as connection:
+        for sweep in sorted(done, key=lambda each: each.prefix):  # as another recovery does
+            if sweep in last:
+                orphan_store.forget(connection, sweep.prefix)
+            else:
+                orphan_store.sweep_at(connection, sweep.prefix, sweep.registered_at + wait)
+    return len(last)

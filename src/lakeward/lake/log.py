@@ -96,15 +96,23 @@ class TopicLog:
             files = _write(target, found, records, partition, key)
             wrote = time.perf_counter() - started
             if not files and producer is None:  # nothing to commit, and no key to remember
-                intents.give_up(registry, intent)
+                intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
                 return LogAppendResult(topic=found.name, records=0, segments=[], bytes=0)
-            result = log.register(registry, found, intent, files, producer=producer, also=_counted(run, files))
+            result = log.register(
+                registry,
+                found,
+                intent,
+                files,
+                producer=producer,
+                also=_counted(run, files),
+                outlived=target.outlived.is_set(),
+            )
         except BaseException as error:
             if is_settled(error):
                 intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
             raise
         if result.replayed:
-            intents.give_up(registry, intent)
+            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
         return msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
 
     def read(

@@ -210,7 +210,7 @@ def _write(
         wrote = time.perf_counter() - started
         has_more = batch is not None or removing is not None or repairs is not None
         if not files and not dead and not has_more:  # nothing to commit, and no key to remember
-            intents.give_up(registry, intent)
+            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
             return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
 
         def register() -> AppendResult:
@@ -225,6 +225,7 @@ def _write(
                 letters=dead,
                 repairs=repairs,
                 run=run,
+                outlived=target.outlived.is_set(),
             )
 
         result = register() if removing is None else retirement.once_let_go(register)
@@ -233,7 +234,7 @@ def _write(
             intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
         raise
     if result.replayed:  # the same batch from two sides at once: the other one was quicker
-        intents.give_up(registry, intent)
+        intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
     return with_snapshot(registry, table, metadata, result) if sync else result
 

@@ -196,7 +196,9 @@ def run_job(
             made = _arrow(target, versions, job)
         else:
             made = _spark(registry, target, versions, job, session())
-        compaction.swap(registry, table, intent, job.files, made, lease=lease, run=run)
+        compaction.swap(
+            registry, table, intent, job.files, made, lease=lease, run=run, outlived=target.outlived.is_set()
+        )
     except BaseException as error:
         if not is_settled(error):
             raise

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.model.topics import Topic
+from lakeward.pipeline.executors import may_be_lost
 from lakeward.pipeline.file_constants import ROW, told_apart, with_file_constants
 from lakeward.pipeline.log_read import COLUMNS, PARTITION, Slice
 from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
@@ -66,6 +67,8 @@ def write_dataframe(
     except BaseException:
         target.outlived.set()  # tasks that are told to stop may write a little longer
         raise
+    if may_be_lost(records.sparkSession):
+        target.outlived.set()
     return _segments(target, prefix + "/")
 
 
@@ -172,7 +175,8 @@ def _fits(given: DataType, wanted: DataType) -> bool:
 def _segments(target: WriteTarget, prefix: str) -> list[SegmentFile]:
     """The files that Spark has made, durable; what else it left there is deleted."""
     objects = {info.location: info.size for info in target.engine.list(prefix)}
-    ours = sorted(location for location in objects if location.endswith(".parquet"))
+    folder = prefix + PARTITION + "="  # where Spark's commit puts files; elsewhere are those of tasks that were lost
+    ours = sorted(each for each in objects if each.startswith(folder) and each.endswith(".parquet"))
     target.engine.delete([location for location in objects if location not in ours])
     target.engine.sync(ours)
 

@@ -33,6 +33,7 @@ from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
 from lakeward.pipeline import splitting
+from lakeward.pipeline.executors import may_be_lost
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
 from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns, quoted
@@ -281,6 +282,8 @@ def _write_staged(
             except BaseException:
                 target.outlived.set()  # tasks that are told to stop may write a little longer
                 raise
+        if may_be_lost(rows.sparkSession):
+            target.outlived.set()
         to_json, spec = static(java, "ContentFileParser.toJson"), staged.spec()
         # An array: the end of a Java iterator is an exception, which pyspark takes long to translate.
         return [msgspec.json.decode(to_json(file, spec)) for file in coordinator.fetchNewFiles(staged, group).toArray()]

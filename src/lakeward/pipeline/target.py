@@ -38,7 +38,8 @@ class WriteTarget:
     metadata: TableMetadata
     intent: Intent
     engine: StorageEngine
-    # Set where others, such as Spark's tasks, may still write below the prefix after the write has failed.
+    # Set where others, such as Spark's tasks, may have left other files below the prefix, or may still write there when the
+    # write is over.
     outlived: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     # Where rows go that break the table's schema; none refuses the write for them.
     broken: BrokenRows | None = field(default=None, repr=False, compare=False)

@@ -18,13 +18,12 @@ from lakeward.errors import DataLoss
 from lakeward.model.files import COMPACTED, DataFile, Intent, RegisteredFile, RetiredFile, partition_key
 from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.tables import Table, TableStats
-from lakeward.registry import leases, registration, retirement
+from lakeward.registry import intents, leases, registration, retirement
 from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.settling import settled
 from lakeward.registry.snapshots import Pending, hold_name
 from lakeward.store import dialect, files, locks, retired, stats
-from lakeward.store import intents as intent_store
 from lakeward.store.retry import retried
 
 PartitionId = tuple[int, str]  # spec id, partition key
@@ -124,11 +123,12 @@ def swap(
     *,
     lease: leases.Lease | None = None,
     run: Counting | None = None,
+    outlived: bool = False,
 ) -> None:
     """Put the files of a compaction in the place of those that it has read: one transaction, or nothing.
 
     The new files count as registered when the newest of the old ones was, so that a partition grows no younger by it. The run
-    `run` is counted for in the same transaction: rows, and bytes of the old files.
+    `run` is counted for in the same transaction: rows, and bytes of the old files. `outlived` as for `intents.take_registered`.
 
     Raises:
         Conflict: an old file has left the table, is committed or set aside meanwhile, or got deletes; somebody holds the
@@ -149,7 +149,7 @@ def swap(
         registry,
         intent,
         str(table.identifier),
-        commit=lambda: _swap(registry, table, intent, old, made, lease, run),
+        commit=lambda: _swap(registry, table, intent, old, made, lease, run, outlived),
         lock=lambda connection: locks.tables(connection, [table.table_id]),
         answer=answer,
     )
@@ -181,14 +181,15 @@ def _swap(
     made: Sequence[DataFile],
     lease: leases.Lease | None,
     run: Counting | None,
+    outlived: bool,
 ) -> bool:
     with registry.database.transaction() as connection:
         locks.tables(connection, [table.table_id])
-        if not intent_store.take(connection, intent.intent_id):
+        now = dialect.now(connection)
+        if not intents.take_registered(connection, registry, intent, now, outlived=outlived):
             raise Conflict(f"the intent {intent.intent_id} is gone: the table was dropped, or the lease ran out")
         if lease is not None:
             leases.check(connection, lease)
-        now = dialect.now(connection)
         present = _unchanged(connection, table, old)
         reason = COMPACTED + intent.intent_id
         retirement.retire_present(connection, registry, table, present, reason, now)

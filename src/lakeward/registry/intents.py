@@ -16,7 +16,7 @@ from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.registry.handle import Registry
 from lakeward.storage.locations import flush_prefix, write_prefix
-from lakeward.store import dialect, intents, tables, topics
+from lakeward.store import dialect, intents, orphans, tables, topics
 from lakeward.store.retry import retried
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
@@ -63,6 +63,22 @@ def _check_lives(connection: sa.Connection, whose: Table | Topic) -> None:
     found = topics.by_id(connection, whose.topic_id)
     if found is None or found.deleted_at is not None:
         raise TopicNotFound(f"Topic does not exist: {whose.name} (it was deleted)")
+
+
+def take_registered(
+    connection: sa.Connection, registry: Registry, intent: Intent, now: datetime, *, outlived: bool = False
+) -> bool:
+    """Take an intent in the transaction that registers its files. False if it is gone or has been recovered.
+
+    With `outlived` others, such as lost tasks of Spark's, may have left more below its prefix, or may still write there: what is
+    not registered is swept once they have had a lease's time.
+    """
+    if not intents.take(connection, intent.intent_id):
+        return False
+    if outlived:
+        first = now + timedelta(seconds=registry.settings.lease_seconds)
+        orphans.insert(connection, orphans.OrphanSweep(intent.prefix, now, first))
+    return True
 
 
 def abort(registry: Registry, intent: Intent, *, sweep_again: bool = False) -> None:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from lakeward.errors import IntentLost
 from lakeward.model.files import Intent
 from lakeward.model.topics import AppendedSegment, LogAppendResult, Partition, SegmentInfo, Topic
-from lakeward.registry import leases, segments, topics
+from lakeward.registry import intents, leases, segments, topics
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
 from lakeward.registry.settling import Also, settled
@@ -46,6 +46,7 @@ def register(
     producer: ProducerKey | None = None,
     lease: Lease | None = None,
     also: Also | None = None,
+    outlived: bool = False,
 ) -> LogAppendResult:
     """Append segments: offsets are given here, so an append that fails leaves no hole and two never overlap.
 
@@ -53,6 +54,7 @@ def register(
         producer: an append that was made under this key changes nothing: its first answer comes back with `replayed`, the
             intent stays open and the files are the caller's to give up.
         also: what else belongs to this commit; it gets the connection and the registry's time.
+        outlived: others may have left more below the intent's prefix, or still write there; see `intents.take_registered`.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -61,7 +63,7 @@ def register(
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
     """
     started = time.perf_counter()
-    write = _Write(topic, intent, files, producer, lease, also)
+    write = _Write(topic, intent, files, producer, lease, also, outlived)
     result = settled(
         registry,
         intent,
@@ -80,6 +82,7 @@ class _Write(NamedTuple):
     producer: ProducerKey | None
     lease: Lease | None
     also: Also | None
+    outlived: bool
 
     @property
     def partitions(self) -> set[int]:
@@ -95,26 +98,26 @@ def _lock(connection: sa.Connection, write: _Write) -> dict[int, Partition]:
 
 def _register(registry: Registry, write: _Write) -> LogAppendResult:
     def work(connection: sa.Connection, _now: datetime) -> LogAppendResult:
-        return _register_in(connection, write)
+        return _register_in(connection, registry, write)
 
     if write.also is not None or write.lease is not None:  # both may wait for what other writers hold
         return registry.front.commit_alone(work)
     return registry.front.commit(work, weight=len(write.files))
 
 
-def _register_in(connection: sa.Connection, write: _Write) -> LogAppendResult:
+def _register_in(connection: sa.Connection, registry: Registry, write: _Write) -> LogAppendResult:
     topic = write.topic
     known = _lock(connection, write)
     if write.producer is not None and (first := first_answer_in(connection, topic, write.producer)) is not None:
         return first
-    if not intent_store.take(connection, write.intent.intent_id):
+    now = dialect.now(connection)  # after the wait for the partitions
+    if not intents.take_registered(connection, registry, write.intent, now, outlived=write.outlived):
         raise IntentLost(
             f"the append {write.intent.intent_id} to {topic.name} took longer than its lease, and recovery has taken it; "
             "nothing was registered: append again, or raise lease_seconds"
         )
     if write.lease is not None:
         leases.check(connection, write.lease)
-    now = dialect.now(connection)  # after the wait for the partitions
     infos = _placed(connection, write, known)
     segments.insert_in(connection, topic, infos, now, write.intent.intent_id)
     result = _result(topic, infos)

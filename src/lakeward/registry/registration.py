@@ -21,7 +21,7 @@ from lakeward.model.files import AppendResult, Batch, DataFile, Intent, partitio
 from lakeward.model.operations import SyncRunStatistics
 from lakeward.model.properties import FOOTERS
 from lakeward.model.tables import Table, TableMetadata
-from lakeward.registry import counters, dead_letters, judging, leases
+from lakeward.registry import counters, dead_letters, intents, judging, leases
 from lakeward.registry.counted import Counting
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
@@ -48,6 +48,7 @@ def register(
     letters: Sequence[dead_letters.Prepared] = (),
     repairs: dead_letters.Repair | None = None,
     run: Counting | None = None,
+    outlived: bool = False,
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
 
@@ -63,6 +64,7 @@ def register(
         repairs: the letter that the write repairs: this commit resolves it, or, if the write has letters, makes it the first
             of them.
         run: the one that this commit counts for.
+        outlived: others may have left more below the intent's prefix, or still write there; see `intents.take_registered`.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -77,7 +79,7 @@ def register(
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
-    write = _Write(table, intent, files, batch, lease, removing, letters, repairs, run)
+    write = _Write(table, intent, files, batch, lease, removing, letters, repairs, run, outlived)
     result = settled(
         registry,
         intent,
@@ -99,6 +101,7 @@ class _Write(NamedTuple):
     letters: Sequence[dead_letters.Prepared]
     repairs: dead_letters.Repair | None
     run: Counting | None
+    outlived: bool
 
 
 def _register(registry: Registry, write: _Write) -> AppendResult:
@@ -119,7 +122,7 @@ def _register_in(connection: sa.Connection, registry: Registry, write: _Write, n
     before = None if batch is None else _answer(connection, table, batch)
     if batch is not None and before is not None and _is_spent(batch, before):
         return msgspec.structs.replace(before, replayed=True)
-    if not intent_store.take(connection, write.intent.intent_id):
+    if not intents.take_registered(connection, registry, write.intent, now, outlived=write.outlived):
         _check_lives(
             table, tables.live_version(connection, table.table_id)
         )  # a drop takes the table's open intents with it

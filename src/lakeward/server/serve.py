@@ -35,9 +35,9 @@ def serve(
     token: str | None = None,
     components: Iterable[str] | None = None,
 ) -> None:
-    """Settle what crashed writers left behind, then serve until interrupted, by SIGINT or SIGTERM.
+    """Serve until interrupted, by SIGINT or SIGTERM.
 
-    Meanwhile the components run, topics' retention is enforced, silent sync runs are given up, old operations metadata and
+    Meanwhile the components run, what crashed writers left behind is deleted, topics' retention is enforced, silent sync runs are given up, old operations metadata and
     superseded metadata files go, and the registry's database is looked after. A component that another process runs stands by.
     Only a Lake lets the compactor use Spark, which it starts when it needs it.
 
@@ -56,7 +56,6 @@ def serve(
     )
     config = configured(AsthaConfig, "astha", {"stop_timeout": STOP_SECONDS / 2, **registry.settings.astha})
     deadline = Deadline(STOP_SECONDS)
-    recover(registry)
     with listening_socket(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
@@ -65,7 +64,12 @@ def serve(
                 server = make_server(create_app(registry, token=token))
                 stack.enter_context(upkeep.running(registry, deadline))
                 stack.enter_context(metadata_upkeep.running(registry, deadline=deadline))
-                for name, seconds, action in _REPEATED:
+                recovery = (
+                    "recovery",
+                    registry.settings.lease_seconds,
+                    recover,
+                )  # no write is dead before its lease is over
+                for name, seconds, action in (*_REPEATED, recovery):
                     stack.enter_context(repeated(registry, name, seconds, action, deadline=deadline))
                 others = {name: made[name] for name in chosen if name in made}
                 stack.enter_context(running(lake, chosen, config, others, deadline))

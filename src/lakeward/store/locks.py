@@ -27,6 +27,7 @@ ORDER = (
     "topics",
     "partitions",
     "pending_writes",
+    "orphan_sweeps",
     "leases",
     "retired_files",
     "partition_metadata",

@@ -201,6 +201,7 @@ VALID: dict[str, dict[str, Any]] = {
         "error": "no",
         "parked_at": TIME,
     },
+    "orphan_sweeps": {"prefix": "/lake/i-0/", "registered_at": TIME, "sweep_after": TIME},
     "leases": {"name": "flush:1", "owner": "host:1", "fence": 1, "expires_at": TIME},
     "upkeep": {"work": "metadata-cleanup", "due_at": TIME, "keep_seconds": 31_536_000},
     "applied_batches": {

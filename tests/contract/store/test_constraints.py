@@ -35,6 +35,7 @@ OTHER: dict[str, dict[str, Any]] = {
     "stream_plans": {"group_key": 2},
     "subscriber_cursors": {"subscriber": "snapshotter"},
     "parked_events": {"parked_id": 2, "sequence": 6},
+    "orphan_sweeps": {"prefix": "/lake/i-3/"},
     "leases": {"name": "flush:2"},
     "upkeep": {"work": "other"},
     "applied_batches": {"batch_id": "2"},

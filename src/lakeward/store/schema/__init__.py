@@ -12,6 +12,7 @@ from lakeward.store.schema.lakehouse import (
     applied_batches,
     leases,
     namespaces,
+    orphan_sweeps,
     partition_metadata,
     pending_writes,
     registry_info,
@@ -45,7 +46,7 @@ from lakeward.store.schema.operations import (
 )
 from lakeward.store.schema.parts import metadata
 
-SCHEMA_VERSION = 12  # of the newest migration
+SCHEMA_VERSION = 13  # of the newest migration
 MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "leases",
     "metadata",
     "namespaces",
+    "orphan_sweeps",
     "parked_events",
     "partition_metadata",
     "partitions",

@@ -247,6 +247,15 @@ partial_index(
     "ix_pending_writes_sweep_after", pending_writes.c.sweep_after, where=pending_writes.c.sweep_after.is_not(None)
 )
 
+# Prefixes of registered writes whose lost tasks may have left more than the files that were registered.
+orphan_sweeps = table(
+    "orphan_sweeps",
+    sa.Column("prefix", Text, primary_key=True),
+    column("registered_at", UtcTime),
+    column("sweep_after", UtcTime),
+    sa.Index("ix_orphan_sweeps_sweep_after", "sweep_after"),
+)
+
 retired_files = table(
     "retired_files",
     id_column("retired_id"),
