@@ -372,6 +372,11 @@ CALLS: dict[str, list[Call]] = {
     "leases.delete_of": [],  # looks at all, once for each table that is gone
     "files.written_under": [lambda m, c: m.written_under(c, BIG, [1], [1])],
     "intents.writing": [lambda m, c: m.writing(c, BIG, NOW)],
+    "orphans.due": [lambda m, c: m.due(c, "/p", NOW, 10)],
+    "orphans.forget": [lambda m, c: m.forget(c, "/s1/")],
+    "orphans.insert": [lambda m, c: m.insert(c, m.OrphanSweep("/new/", NOW, LATER))],
+    "orphans.owned": [lambda m, c: m.owned(c, ["/a", "/b"])],
+    "orphans.sweep_at": [lambda m, c: m.sweep_at(c, "/s1/", LATER)],
     "owners.owner_of": [lambda m, c: m.owner_of(c, ["/lake/1"])],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
@@ -699,6 +704,7 @@ def _fill(connection: sa.Connection) -> None:
             for i in ids
         ],
     )
+    insert("orphan_sweeps", [{"prefix": f"/s{i}/", "sweep_after": LATER} for i in ids])
     insert(
         "retired_files",
         [

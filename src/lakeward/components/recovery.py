@@ -157,14 +157,13 @@ def _orphans(registry: Registry, sweeps: Sequence[OrphanSweep]) -> dict[OrphanSw
             log.warning("sweep_failed", prefix=sweep.prefix, error=str(error), code=error.code)
     with registry.database.read() as connection:
         owned = orphan_store.owned(connection, [location for each in there.values() for location in each])
-        files = orphan_store.files_below(connection, [sweep.prefix for sweep in there])
     for sweep, locations in there.items():
-        if missing := sorted({each for each in files if each.startswith(sweep.prefix)} - set(locations)):
-            # Gone, or listed under another spelling: the listing is not to be trusted with deletions.
-            log.warning("prefix_not_swept", prefix=sweep.prefix, missing=missing[0])
-            there[sweep] = []
-        else:
-            there[sweep] = [each for each in locations if each not in owned]
+        orphans = [each for each in locations if each not in owned]
+        if orphans and len(orphans) == len(locations):
+            # None of the write's own files: were they listed under another spelling, all would seem to be nobody's.
+            log.warning("prefix_not_swept", prefix=sweep.prefix, objects=len(orphans))
+            orphans = []
+        there[sweep] = orphans
     return there
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -37,13 +37,6 @@ def sweep_at(connection: sa.Connection, prefix: str, time: datetime) -> None:
 
 def forget(connection: sa.Connection, prefix: str) -> None:
     connection.execute(orphan_sweeps.delete().where(_c.prefix == prefix))
-
-
-def files_below(connection: sa.Connection, prefixes: Iterable[str]) -> set[str]:
-    """The files of tables below some prefixes, live or set aside."""
-    path = table_files.c.file_path
-    found = (connection.execute(sa.select(path).where(begins(path, each))).scalars() for each in prefixes)
-    return {location for each in found for location in each}
 
 
 def owned(connection: sa.Connection, locations: Sequence[str]) -> set[str]:

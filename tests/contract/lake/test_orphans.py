@@ -124,7 +124,7 @@ def test_what_was_left_beside_segments_goes_and_they_stay(lake: Lake) -> None:
     assert sum(batch.num_rows for batch in lake.log.scan("orders")) == 2
 
 
-def test_where_a_registered_file_is_not_listed_nothing_is_deleted(lake: Lake) -> None:
+def test_where_none_of_the_write_s_files_is_listed_nothing_is_deleted(lake: Lake) -> None:
     intent = append(lake)
     (file,) = lake.files(NAME)
     lake.registry.engine(intent.prefix).delete([file.file_path])

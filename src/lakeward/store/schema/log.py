@@ -83,6 +83,7 @@ segments = table(
     sa.Index("ix_segments_topic_id_partition_id_offsets", "topic_id", "partition_id", "base_offset", "end_offset"),
     sa.Index("ix_segments_s3_bucket_s3_key", "s3_bucket", "s3_key"),
     sa.Index("ix_segments_created_at", "created_at"),
+    sa.Index("ix_segments_location", "location"),
 )
 
 consumer_groups = table(

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sqlite_strict=True,
     )
     op.create_index("ix_orphan_sweeps_sweep_after", "orphan_sweeps", ["sweep_after"])
+    op.create_index("ix_segments_location", "segments", ["location"])
     op.execute("UPDATE registry_info SET schema_version = 13")
 
 
