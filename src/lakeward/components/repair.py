@@ -24,7 +24,9 @@ from lakeward.registry import Registry, intents, snapshots
 from lakeward.registry.snapshots import Made, NewSnapshot, Pending
 from lakeward.registry.turns import Turn
 from lakeward.storage.engine import StorageEngine
+from lakeward.storage.locations import metadata_prefix
 from lakeward.store import files, retired, tables
+from lakeward.store import intents as intent_store
 from lakeward.store import snapshots as snapshot_store
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class _Rows(msgspec.Struct, frozen=True):
     last_sequence: int
     next_row_id: int
     in_quarantine: set[str]
+    prefixes: tuple[str, ...]  # of commits that are under way
 
 
 def repair(registry: Registry, table: Table) -> RepairResult:
@@ -116,14 +119,15 @@ def read_or_note(engine: StorageEngine, location: str, decode: Callable[[bytes],
 
 def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Turn | None) -> RepairResult:
     table = state.table
-    rows = _rows(registry, table)
+    there = [info.location for info in registry.engine(table.location).list(metadata_prefix(table.location))]
+    rows = _rows(registry, table)  # after the listing: what was under way then and has ended since is in it, or makes a conflict
     if any(file.content != 0 for file in rows.committed):
         raise InvalidInput(
             f"{table.identifier} has files of deletes, whose metadata cannot be made from the registry; restore the objects "
             f"below {table.location}/metadata/ from a copy of the warehouse"
         )
     with intents.declared(registry, table, "flush") as intent:
-        made = _made(registry, state, rows, intent)
+        made = _made(registry, state, rows, intent, there)
 
         def also(connection: sa.Connection, now: datetime) -> None:
             gone = [each.snapshot_id for each in rows.snapshots]
@@ -155,26 +159,35 @@ def _rows(registry: Registry, table: Table) -> _Rows:
             last_sequence=max((each.sequence_number for each in every), default=0),
             next_row_id=max((first + count for first, count in row_ids if first is not None), default=0),
             in_quarantine={row.file_path for row in quarantine},
+            prefixes=tuple(intent.prefix for intent in intent_store.of_table(connection, table.table_id)),
         )
 
 
-def _made(registry: Registry, state: Pending, rows: _Rows, intent: Intent) -> Made:
-    table = state.table
-    engine = registry.engine(table.location)
+def _made(registry: Registry, state: Pending, rows: _Rows, intent: Intent, there: Sequence[str]) -> Made:
+    """`there`: what was below the table's metadata before anything was written."""
     built = rebuild(
-        table,
+        state.table,
         [flushing.for_engines(version) for version in rows.versions],
         rows.committed,
-        write=engine.write,
+        write=registry.engine(state.table.location).write,
         prefix=intent.prefix,
         now_ms=int(state.now.timestamp() * 1000),
         last_sequence=rows.last_sequence,
         next_row_id=rows.next_row_id,
     )
-    assert table.metadata_location is not None
-    superseded = [("metadata", table.metadata_location)]
-    superseded += [("manifest_list", each.manifest_list) for each in rows.snapshots]
-    superseded = [each for each in superseded if each[1] not in rows.in_quarantine]
+    # Which objects the lost ones named nobody knows any more: all that nobody is writing now is superseded.
+    superseded = [
+        (_kind(location), location)
+        for location in there
+        if location not in rows.in_quarantine and not location.startswith(rows.prefixes)
+    ]
     # What had left the table and was still listed is listed no more.
     new = [] if built.snapshot is None else [NewSnapshot(snapshot=built.snapshot, removed=state.removals)]
     return flushing.write_metadata(registry, state, intent, built.document, superseded, new)
+
+
+def _kind(location: str) -> str:
+    name = location.rpartition("/")[2]
+    if name.endswith(".metadata.json"):
+        return "metadata"
+    return "manifest_list" if name.startswith("snap-") else "manifest"

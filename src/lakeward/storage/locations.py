@@ -77,7 +77,12 @@ def write_prefix(table_location: str, intent_id: str) -> str:
 
 def flush_prefix(table_location: str, intent_id: str) -> str:
     """The folder of the metadata that one flush makes, ending in '/'."""
-    return f"{table_location}/metadata/{_intent(intent_id)}/"
+    return f"{metadata_prefix(table_location)}{_intent(intent_id)}/"
+
+
+def metadata_prefix(table_location: str) -> str:
+    """The folder of all metadata of a table, ending in '/'."""
+    return f"{table_location}/metadata/"
 
 
 def is_of_a_write(table_location: str, location: str) -> bool:

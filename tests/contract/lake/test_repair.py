@@ -13,7 +13,7 @@ from lakeward.errors import LeaseHeld, ObjectNotFound
 from lakeward.iceberg import metadata
 from lakeward.model.tables import Table
 from tests.support.compacting import swapped
-from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
+from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.shell import Shell
 
 NAME = "sales.orders"
@@ -74,11 +74,12 @@ def test_what_is_lost_is_written_anew_and_every_reader_sees_the_rows(
     assert not report.ok
     found = {finding.what for finding in report.findings if finding.kind == "metadata"}
     assert found and found <= set(gone)
+    before_repair = objects(lake, lake.table(NAME))
     repaired = lake.repair(NAME)
     assert set(repaired.lost) == found
     assert (repaired.files, repaired.snapshots_expired) == (2, 2)
     assert seen_by_iceberg(lake) == sorted(set(before) - {12})
-    assert lake.audit(NAME).ok
+    assert_nothing_left_over(lake, NAME)
     lake.flush(NAME)
     assert seen_by_iceberg(lake) == scanned(lake) == before
     lake.append(NAME, [{"id": 13, "name": "a", "extra": None}])
@@ -89,7 +90,8 @@ def test_what_is_lost_is_written_anew_and_every_reader_sees_the_rows(
     lake.expire_snapshots(NAME, keep=1)
     lake.clean()
     assert seen_by_iceberg(lake) == scanned(lake)
-    assert lake.audit(NAME).ok
+    assert_nothing_left_over(lake, NAME)
+    assert not any("/metadata/" in each for each in objects(lake, lake.table(NAME)) & before_repair)
 
 
 def test_sequence_numbers_and_row_ids_go_on_where_they_were(lake: Lake) -> None:
