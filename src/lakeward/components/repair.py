@@ -120,7 +120,9 @@ def read_or_note(engine: StorageEngine, location: str, decode: Callable[[bytes],
 def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Turn | None) -> RepairResult:
     table = state.table
     there = [info.location for info in registry.engine(table.location).list(metadata_prefix(table.location))]
-    rows = _rows(registry, table)  # after the listing: what was under way then and has ended since is in it, or makes a conflict
+    rows = _rows(
+        registry, table
+    )  # after the listing: what was under way then and has ended since is in it, or makes a conflict
     if any(file.content != 0 for file in rows.committed):
         raise InvalidInput(
             f"{table.identifier} has files of deletes, whose metadata cannot be made from the registry; restore the objects "
