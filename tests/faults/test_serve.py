@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import lakeward
-from lakeward.registry import Registry, leases
-from tests.support.registries import open_at
+from lakeward.registry import Registry, intents, leases
+from tests.support.registries import make_table, open_at
 from tests.support.waiting import until
 
 
@@ -51,6 +51,18 @@ def test_a_server_that_is_told_to_end_lets_go_of_its_components_lease(
         output, _ = server.communicate(timeout=100)
         assert server.returncode == code, output
         assert not is_active(registry), output
+
+
+def test_a_server_clears_a_write_that_dies_while_it_runs(
+    registry: Registry, made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWARD_LEASE_SECONDS", "1")
+    with serving(made_url, tmp_path):
+        until(lambda: is_active(registry), seconds=100)
+        with open_at(made_url, tmp_path, lease_seconds=1.0) as dying:
+            intent = intents.open_intent(dying, make_table(dying))
+            dying.engine(intent.prefix).write(intent.prefix + "00000.parquet", b"x")
+        until(lambda: not list(registry.engine(intent.prefix).list(intent.prefix)), seconds=100)
 
 
 @contextmanager

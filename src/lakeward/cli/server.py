@@ -33,7 +33,7 @@ def serve(
     """Serve the Iceberg REST catalog; look after the tables.
 
     The components run here: schemas, snapshots, compaction, Iceberg's metadata. What dead writers left behind is cleared
-    first. Of several servers one runs the components, the others stand by. The compactor starts Spark when there is
+    all the time. Of several servers one runs the components, the others stand by. The compactor starts Spark when there is
     something to merge. Ctrl-C stops all.
     """
     from lakeward.components.fleet import COMPONENTS
