@@ -25,8 +25,8 @@ BOTH = pytest.mark.parametrize("cut", ["before", "after"])
 
 
 @pytest.fixture
-def proxy(pg_url: str) -> Iterator[Proxy]:
-    with Proxy(pg_url) as opened:
+def proxy(made_pg_url: str) -> Iterator[Proxy]:
+    with Proxy(made_pg_url) as opened:
         yield opened
 
 
@@ -118,12 +118,12 @@ def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_se
 
 
 def test_files_that_were_retired_before_the_answer_was_found_out_count_as_registered(
-    lake: Lake, proxy: Proxy, pg_url: str, tmp_path: Path
+    lake: Lake, proxy: Proxy, made_pg_url: str, tmp_path: Path
 ) -> None:
     """Else the writer would be told to write again, and what was replaced on purpose would come back."""
 
     def replace() -> None:
-        with open_lake(pg_url, tmp_path) as other:
+        with open_lake(made_pg_url, tmp_path) as other:
             deadline = time.monotonic() + 30
             while not other.table(NAME).row_count and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -203,12 +203,12 @@ def test_an_append_to_the_log_with_a_lost_answer_is_there_once(
 
 @BOTH
 def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members(
-    lake: Lake, proxy: Proxy, pg_url: str, tmp_path: Path, cut: Cut
+    lake: Lake, proxy: Proxy, made_pg_url: str, tmp_path: Path, cut: Cut
 ) -> None:
     table = lake.table(NAME)
     made = [intents.open_intent(lake.registry, table) for _ in range(6)]
     files = [data_file(intent.prefix, [number], "n1") for number, intent in enumerate(made)]
-    with open_at(pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
+    with open_at(made_pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
         with other.database.transaction() as connection:  # not by way of the proxy
             locks.tables(connection, [table.table_id])
             futures = [
