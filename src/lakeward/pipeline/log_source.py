@@ -8,7 +8,7 @@ file and LAKEWARD_* variables as everywhere else. A stream's offsets are {topic:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -58,7 +58,16 @@ log = structlog.get_logger()
 
 
 class LogSource(DataSource):
-    """Format `lakeward`. Columns are those of Spark's Kafka source; headers are always there."""
+    """Format `lakeward`. Columns are those of Spark's Kafka source; headers are always there.
+
+    Names of topics are looked up as it is made, which is at `load`: Spark hands it on from there, so that a DataFrame means
+    these very topics whenever it is read.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        with _Reading(options) as reading:
+            self._topics = reading.topics
 
     @classmethod
     def name(cls) -> str:
@@ -67,10 +76,10 @@ class LogSource(DataSource):
     def schema(self) -> StructType:
         from lakeward.pipeline.log_spark import spark_schema
 
-        with _Reading(self.options) as reading:
-            schemas = [spark_schema(topic) for topic in reading.topics]
+        schemas = [spark_schema(topic) for topic in self._topics]
         if any(schema["value"].dataType != schemas[0]["value"].dataType for schema in schemas):
-            raise InvalidInput(f"the topics {', '.join(reading.names)} have values of different types; read one by one")
+            names = ", ".join(topic.name for topic in self._topics)
+            raise InvalidInput(f"the topics {names} have values of different types; read one by one")
         types = {field.name: field.dataType for field in schemas[0]}
         types |= {
             "topic": StringType(),
@@ -81,19 +90,20 @@ class LogSource(DataSource):
         return StructType([StructField(name, types[name]) for name in COLUMNS])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _BatchReader(dict(self.options))
+        return _BatchReader(dict(self.options), self._topics)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _StreamReader(dict(self.options))
+        return _StreamReader(dict(self.options), self._topics)
 
 
 class _Reading:
     """The options of one read, and the registry that they name."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], known: Sequence[Topic] | None = None) -> None:
+        """`known`: the topics, once their names have been looked up. Raises InvalidInput, TopicNotFound."""
         given = {name.lower(): value for name, value in options.items()}
-        known = {field.name for field in fields(Settings)}
-        if unknown := sorted(given.keys() - known - set(OPTIONS)):
+        settable = {field.name for field in fields(Settings)}
+        if unknown := sorted(given.keys() - settable - set(OPTIONS)):
             raise InvalidInput(
                 f"option {unknown[0]!r} is not known; there are subscribe, startingOffsets, endingOffsets, maxOffsetsPerTrigger, "
                 "failOnDataLoss, group, config, and the settings"
@@ -110,11 +120,11 @@ class _Reading:
             raise InvalidInput("maxOffsetsPerTrigger needs a group: .option('group', 'a name of this query alone')")
         self.starting = given.get("startingoffsets")
         self.ending = given.get("endingoffsets")
-        settings: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if name in settable}
         self.settings = load_settings(given.get("config"), **settings)
         self.registry: Registry = open_registry(self.settings, touch_warehouse=False)
         try:
-            self.topics = [topics.load(self.registry, name) for name in self.names]
+            self.topics = [topics.load(self.registry, each) for each in known or self.names]
         except BaseException:
             self.registry.close()
             raise
@@ -205,11 +215,11 @@ def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:
 
 # Batches ------------------------------------------------------------------------------------------------------------------
 class _BatchReader(DataSourceReader):
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
+    def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:
+        self._options, self._known = options, known
 
     def partitions(self) -> list[InputPartition]:
-        with _Reading(self._options) as reading:
+        with _Reading(self._options, self._known) as reading:
             starts = {t.name: reading.where(reading.starting, EARLIEST, t, ending=False) for t in reading.topics}
             ends = {t.name: reading.where(reading.ending, LATEST, t, ending=True) for t in reading.topics}
             return reading.tasks(reading.slices(starts, ends))
@@ -223,8 +233,8 @@ class _BatchReader(DataSourceReader):
 class _StreamReader(DataSourceStreamReader):
     """One process of Spark's calls all but `read`, one call after the other; tasks call `read`."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        self._options = options
+    def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:
+        self._options, self._known = options, known
         self._run: StreamRun | None = None  # of a stream with a group, from its first batch on
         self._group_key: int | None = None  # of the group that it plans and commits for
         self._ends: dict[int, dict[int, int]] | None = None  # by topic id: where a stream with an end stops
@@ -232,11 +242,11 @@ class _StreamReader(DataSourceStreamReader):
         self._left = 0  # records that the limit has left out of the last batch
 
     def initialOffset(self) -> Offsets:
-        with _Reading(self._options) as reading:
+        with _Reading(self._options, self._known) as reading:
             return _offsets(reading, _initial(reading))
 
     def latestOffset(self) -> Offsets:
-        with _Reading(self._options) as reading:
+        with _Reading(self._options, self._known) as reading:
             marks = {
                 t.name: {p.partition_id: p.high_watermark for p in topics.list_partitions(reading.registry, t)}
                 for t in reading.topics
@@ -264,7 +274,7 @@ class _StreamReader(DataSourceStreamReader):
         }
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        with _Reading(self._options) as reading, self._told():
+        with _Reading(self._options, self._known) as reading, self._told():
             if self._run is None and reading.group is not None:
                 self._run = StreamRun(reading.settings, reading.group, reading.names)
             starts, ends = _numbers(start, reading), _numbers(end, reading)
@@ -283,7 +293,7 @@ class _StreamReader(DataSourceStreamReader):
         return partition.batches()
 
     def commit(self, end: Offsets) -> None:
-        with _Reading(self._options) as reading, self._told():
+        with _Reading(self._options, self._known) as reading, self._told():
             if reading.group is None:
                 return
             numbers = _numbers(end, reading)

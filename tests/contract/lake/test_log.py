@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import pickle
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.errors import (
@@ -524,21 +526,38 @@ def test_segments_of_a_topic_that_is_deleted_meanwhile_do_not_end_early_in_silen
         next(found)
 
 
+def source_of(lake: Lake, **options: str) -> log_source.LogSource:
+    settings = lake.registry.settings
+    where = {"registry": str(settings.registry), "warehouse": str(settings.warehouse)}
+    return log_source.LogSource({"subscribe": "orders", **options, **where})
+
+
 def test_a_stream_s_commit_never_goes_to_a_topic_made_again_under_the_name(filled: Lake) -> None:
     store = MetadataStore(filled)
-    options = {"subscribe": "orders", "group": "g", "startingOffsets": "earliest"}
-    settings = filled.registry.settings
-    reader = log_source._StreamReader(
-        options | {"registry": str(settings.registry), "warehouse": str(settings.warehouse)}
-    )
+    reader = source_of(filled, group="g", startingOffsets="earliest").streamReader(StructType())
     start, end = reader.initialOffset(), reader.latestOffset()
     reader.partitions(start, end)
     store.delete_topic("orders")
     store.create_topic(TopicConfig("orders", 3))
-    with pytest.raises(TopicNotFound, match="another one"):
+    with pytest.raises(TopicNotFound, match="made again"):
         reader.commit(end)
     reader.stop()
     assert store.get_committed_offset("g", "orders", 0) is None
+
+
+def test_a_source_goes_on_reading_the_topic_that_it_found_as_it_was_loaded(filled: Lake) -> None:
+    store = MetadataStore(filled)
+    loaded = pickle.loads(pickle.dumps(source_of(filled)))  # as Spark hands it on from load to the action
+    assert loaded.reader(loaded.schema()).partitions()
+    store.delete_topic("orders")
+    with pytest.raises(TopicNotFound, match="was deleted"):
+        loaded.reader(StructType()).partitions()
+    store.create_topic(TopicConfig("orders", 3))
+    filled.log.append("orders", ["another"], partition=0)
+    for call in (loaded.reader(StructType()).partitions, loaded.streamReader(StructType()).initialOffset):
+        with pytest.raises(TopicNotFound, match="made again; to go on with the new one, open it anew"):
+            call()
+    assert source_of(filled).reader(StructType()).partitions()
 
 
 def test_a_consumer_of_a_topic_that_was_made_again_reads_nothing_of_it(filled: Lake) -> None:
