@@ -86,8 +86,8 @@ def _document(text: str) -> dict[str, Any]:
 
     try:
         found = exact.loads(text)
-    except exact.NOT_OURS as error:
-        raise InvalidInput(f"{text[:200]!r} is no JSON: {error}") from None
+    except exact.NOT_OURS:
+        raise InvalidInput(f'{text[:200]!r} is no JSON; write an object such as \'{{"lsn": "0/16B3748"}}\'') from None
     if not isinstance(found, dict):
         raise InvalidInput(f'{text[:200]!r} is no object; write one such as \'{{"lsn": "0/16B3748"}}\'')
     return found

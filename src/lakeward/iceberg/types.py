@@ -404,18 +404,19 @@ def check_version(type_: TypeDocument, format_version: int) -> None:
                 f"column {column.full_name!r} has the type {column.type}, which needs format version 3; "
                 f"cast it to {way} or create the table with format version 3"
             )
-    for each in _defaulted(type_):
-        raise InvalidSchema(f"column {each!r} has a default, which needs format version 3; leave it out")
+    for each in struct_fields(type_):
+        if each.get("initial-default") is not None or each.get("write-default") is not None:
+            raise InvalidSchema(f"column {each['name']!r} has a default, which needs format version 3; leave it out")
 
 
-def _defaulted(type_: TypeDocument) -> Iterator[str]:
+def struct_fields(type_: TypeDocument) -> Iterator[Document]:
+    """The fields of a schema or type, and of the structs inside it at every depth."""
     if isinstance(type_, str):
         return
-    for each in type_.get("fields", ()):
-        if each.get("initial-default") is not None or each.get("write-default") is not None:
-            yield each["name"]
-    for inner in (f["type"] for f in type_["fields"]) if type_["type"] == "struct" else _inner(type_):
-        yield from _defaulted(inner)
+    fields = type_["fields"] if type_["type"] == "struct" else []
+    yield from fields
+    for inner in [each["type"] for each in fields] or _inner(type_):
+        yield from struct_fields(inner)
 
 
 def _inner(type_: Document) -> list[TypeDocument]:

@@ -106,10 +106,18 @@ def _structs(
     children = []
     for field in type_["fields"]:
         inner = f"{path}.{field['name']}"
-        child = decode([each.get(field["name"]) for each in dicts], field["type"], inner, written=written)
+        default = _default(field, written)
+        child = decode([each.get(field["name"], default) for each in dicts], field["type"], inner, written=written)
         children.append(required_below(child, missing, inner) if field["required"] else child)
     fields = [target.field(i) for i in range(target.num_fields)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=missing)
+
+
+def _default(field: Mapping[str, Any], written: bool) -> Any:
+    """What a struct without the field is given: its write-default, a text where JSON has no other form."""
+    default = field.get("write-default")
+    is_hex = default is not None and not written and str(field["type"]).startswith(("binary", "fixed"))
+    return bytes.fromhex(default) if is_hex else default
 
 
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:

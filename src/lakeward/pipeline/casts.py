@@ -6,7 +6,8 @@ the table's type is refused. A type none of whose values is one is refused befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.types as pt
 
 from lakeward.errors import FileRefused
 from lakeward.iceberg import arrow
-from lakeward.pipeline import accepted
+from lakeward.pipeline import accepted, statistics
 from lakeward.pipeline.broken_rows import value_of
 from lakeward.pipeline.nested import check_map_keys, list_parts, map_parts, mask_of, required_below, view_parts
 
@@ -24,6 +25,9 @@ Cast: TypeAlias = Callable[[pa.Array], pa.Array]
 Key: TypeAlias = Callable[[pa.Field], "str | int | None"]
 # Fields that the target does not have: refused, refused where they hold a value, or left out.
 Extra: TypeAlias = Literal["refuse", "judge", "drop"]
+# What a field that is missing becomes, by its field id; null where it has none here.
+Defaults: TypeAlias = Mapping[int, pa.Scalar]
+NO_DEFAULTS: Defaults = MappingProxyType({})
 
 
 def by_name(field: pa.Field) -> str | int | None:
@@ -43,12 +47,20 @@ def matched(source: Iterable[pa.Field], target: Iterable[pa.Field], key: Key) ->
 
 
 def cast_plan(
-    source: pa.Field, target: pa.Field, key: Key, path: str, extra: Extra = "refuse", *, written: bool = False
+    source: pa.Field,
+    target: pa.Field,
+    key: Key,
+    path: str,
+    extra: Extra = "refuse",
+    defaults: Defaults = NO_DEFAULTS,
+    *,
+    written: bool = False,
 ) -> Cast:
     """How arrays of one field become arrays of the other.
 
     Args:
         extra: what becomes of fields inside structs that the target does not have.
+        defaults: for those inside structs that the source does not have.
         written: texts stand for bytes in hex, as in CSV.
 
     Raises:
@@ -56,7 +68,7 @@ def cast_plan(
             wrong_type for a value that does not fit, null_in_required for a null where none may be and, if extra fields are
             judged by their values, unknown_column.
     """
-    inner = _plan(source.type, target.type, key, path, extra, written)
+    inner = _plan(source.type, target.type, key, path, extra, defaults, written)
     if target.nullable:
         return inner
     return lambda array: _required(inner(array), path)
@@ -72,16 +84,18 @@ def refused(path: str, source: pa.DataType, target: pa.DataType, way: str = "cas
     return FileRefused("wrong_type", f"column {path!r} has the type {source}, the table's is {target}; {way}")
 
 
-def _plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, written: bool) -> Cast:
+def _plan(
+    source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults, written: bool
+) -> Cast:
     if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
-        inner = _plan(source.value_type, target, key, path, extra, written)
+        inner = _plan(source.value_type, target, key, path, extra, defaults, written)
         return lambda array: inner(_decoded(array))
     if pt.is_struct(target):
-        return _struct_plan(source, target, key, path, extra)
+        return _struct_plan(source, target, key, path, extra, defaults)
     if pt.is_map(target):
-        return _map_plan(source, target, key, path, extra)
+        return _map_plan(source, target, key, path, extra, defaults)
     if pt.is_list(target):
-        return _list_plan(source, target, key, path, extra)
+        return _list_plan(source, target, key, path, extra, defaults)
     if source == target:
         return _same
     if pt.is_null(source):
@@ -90,7 +104,7 @@ def _plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: 
         # Rows of a Parquet file have the type of the extension, though the schema of its footer has that of the storage.
         return lambda array: array if array.type == target else pa.ExtensionArray.from_storage(target, array)
     if isinstance(source, pa.BaseExtensionType):
-        inner = _plan(source.storage_type, target, key, path, extra, written)
+        inner = _plan(source.storage_type, target, key, path, extra, defaults, written)
         return lambda array: inner(array.storage)
     return _primitive_plan(source, target, path, written)
 
@@ -228,7 +242,9 @@ def _name(target: pa.DataType) -> str:
 
 
 # Nested -------------------------------------------------------------------------------------------------------------------
-def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
+def _struct_plan(
+    source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults
+) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if not pt.is_struct(source):
@@ -243,22 +259,28 @@ def _struct_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, 
     for position, field in zip(positions, fields, strict=True):
         inner_path = f"{path}.{field.name}"
         if position is None:
-            if not field.nullable:
+            if not field.nullable and statistics.field_id(field) not in defaults:
                 raise FileRefused("missing_column", f"column {inner_path!r} is required and missing")
             plans.append((None, _same))
         else:
-            plans.append((position, _plan(have[position].type, field.type, key, inner_path, extra, False)))
+            plans.append((position, _plan(have[position].type, field.type, key, inner_path, extra, defaults, False)))
 
     def run(array: pa.Array) -> pa.Array:
         mask = array.is_null()
         check_strays([(f"{path}.{have[stray].name}", _child(array, stray)) for stray in strays])
         children = []
         for (position, plan), field in zip(plans, fields, strict=True):
-            child = pa.nulls(len(array), field.type) if position is None else plan(_child(array, position))
+            child = filled(field, len(array), defaults) if position is None else plan(_child(array, position))
             children.append(child if field.nullable else required_below(child, mask, f"{path}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
     return run
+
+
+def filled(field: pa.Field, count: int, defaults: Defaults) -> pa.Array:
+    """The values of a field that is missing."""
+    default = defaults.get(statistics.field_id(field) or 0)
+    return pa.nulls(count, field.type) if default is None else pa.repeat(default, count)
 
 
 def _child(array: pa.StructArray, position: int) -> pa.Array:
@@ -277,13 +299,13 @@ def _stray(path: str) -> FileRefused:
     return FileRefused("unknown_column", f"column {path!r} is not in the table; leave it out")
 
 
-def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
+def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     views = pt.is_list_view(source) or pt.is_large_list_view(source) or pt.is_fixed_size_list(source)
     if not (views or pt.is_list(source) or pt.is_large_list(source)):
         raise refused(path, source, target)
-    element = cast_plan(source.value_field, target.value_field, key, f"{path}.element", extra)
+    element = cast_plan(source.value_field, target.value_field, key, f"{path}.element", extra, defaults)
 
     def run(array: pa.Array) -> pa.Array:
         offsets, values = view_parts(array) if views else list_parts(array)
@@ -292,13 +314,13 @@ def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, ex
     return run
 
 
-def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra) -> Cast:
+def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults) -> Cast:
     if pt.is_null(source):
         return lambda array: pa.nulls(len(array), target)
     if not pt.is_map(source):
         raise refused(path, source, target)
     parts = [
-        cast_plan(have, wanted, key, f"{path}.{name}", extra)
+        cast_plan(have, wanted, key, f"{path}.{name}", extra, defaults)
         for name, have, wanted in (
             ("key", source.key_field, target.key_field),
             ("value", source.item_field, target.item_field),

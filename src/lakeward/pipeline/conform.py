@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakeward.errors import FileRefused, InvalidInput
-from lakeward.iceberg.types import TypeDocument
+from lakeward.iceberg.types import TypeDocument, struct_fields
 from lakeward.model.tables import Document
-from lakeward.pipeline import accepted
+from lakeward.pipeline import accepted, statistics
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
-from lakeward.pipeline.casts import Cast, Extra, Key, by_name, cast_plan, matched
+from lakeward.pipeline.casts import NO_DEFAULTS, Cast, Defaults, Extra, Key, by_name, cast_plan, filled, matched
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.nested import nested_parts
 from lakeward.pipeline.splitting import Term, check_held
@@ -149,7 +149,7 @@ class Wanted(NamedTuple):
     schema: pa.Schema
     types: Mapping[str, TypeDocument]
     partition_terms: tuple[Term, ...] = ()
-    defaults: Mapping[str, pa.Scalar] = {}
+    defaults: Defaults = NO_DEFAULTS
     judges: bool = False
     properties: Mapping[str, str] = MappingProxyType({})
 
@@ -181,19 +181,18 @@ class Wanted(NamedTuple):
             raise FileRefused(
                 "missing_column", f"column {field.name!r} is missing, and partitions are made from it; add it"
             )
-        if not field.nullable and field.name not in self.defaults:
+        if not field.nullable and statistics.field_id(field) not in self.defaults:
             raise FileRefused("missing_column", f"column {field.name!r} is required and missing; add it")
 
     def filled(self, field: pa.Field, count: int) -> pa.Array:
-        default = self.defaults.get(field.name)
-        return pa.nulls(count, field.type) if default is None else pa.repeat(default, count)
+        return filled(field, count, self.defaults)
 
 
-def write_defaults(schema: Document) -> dict[str, pa.Scalar]:
-    """The write-default of each top-level column that has one (Iceberg format version 3), by name."""
+def write_defaults(schema: Document) -> Defaults:
+    """The write-default of each field that has one (Iceberg format version 3), at every depth."""
     return {
-        field["name"]: accepted.decode([field["write-default"]], field["type"], field["name"], written=True)[0]
-        for field in schema["fields"]
+        field["id"]: accepted.decode([field["write-default"]], field["type"], field["name"], written=True)[0]
+        for field in struct_fields(schema)
         if field.get("write-default") is not None
     }
 
@@ -240,7 +239,9 @@ def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, writte
             wanted.check_missing(field)
             plan.columns.append((None, _unused))
         else:
-            cast = cast_plan(source.field(position), field, key, field.name, wanted.extra, written=written)
+            cast = cast_plan(
+                source.field(position), field, key, field.name, wanted.extra, wanted.defaults, written=written
+            )
             plan.columns.append((position, cast))
     return plan
 
@@ -390,7 +391,9 @@ def _array(values: Any, field: pa.Field, wanted: Wanted) -> pa.Array:
             raise null_in_required(field.name)
         return made
     check_array(values, field.name)
-    return cast_plan(pa.field(field.name, values.type), field, by_name, field.name, wanted.extra)(values)
+    return cast_plan(pa.field(field.name, values.type), field, by_name, field.name, wanted.extra, wanted.defaults)(
+        values
+    )
 
 
 def _from_frame(values: Any, field: pa.Field) -> pa.Array:

@@ -5,6 +5,7 @@ An empty field is null, and a text that is empty stands in quotes. Lists, maps a
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.pipeline.conform import Wanted, check_array, run, schema_plan
 from lakeward.pipeline.splitting import Term
 from lakeward.pipeline.text_files import decompressed, read_errors
+
+BLOCK = 1 << 20  # bytes that are parsed at a time
 
 
 def read_csv(
@@ -45,10 +48,12 @@ def read_csv(
     wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
     torn = _Torn(name, broken)
     first = 1
+    last: pa.RecordBatch | None = None
     with read_errors(name):
-        reader = _open(source, name, delimiter, torn)
-        if reader is None:
+        opened = _open(source, name, delimiter, torn)
+        if opened is None:
             return
+        reader, end = opened
         try:
             plan = schema_plan(_with_types(reader.schema, wanted), wanted, written=True)
         except InvalidInput as error:
@@ -60,11 +65,55 @@ def read_csv(
         def as_given(rows: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
             return torn.of(row_of(rows, error, number).record, error.reason, str(error), torn.number(number))
 
-        for batch in reader:
+        for batch in _whole(reader, name):
             torn.settle()
             yield from sift(batch, convert, broken, as_given, first)
             first += batch.num_rows
+            last = batch if batch.num_rows else last
         torn.settle()
+        if torn.is_open(delimiter) or (last is not None and end.is_open(last.column(last.num_columns - 1))):
+            raise FileRefused(
+                "truncated", f"{name}: a quote of its last row is left open; close it, or copy the file again"
+            )
+
+
+class _End:
+    """A stream of bytes that knows its head and, once it is read, its end. The reader takes the end of a file for a closing quote, in silence."""
+
+    closed = False
+
+    def __init__(self, source: Any) -> None:
+        self.head = self._ahead = source.read(BLOCK)
+        self._source, self._end = source, b""
+
+    def read(self, count: int = -1) -> bytes:
+        if self._ahead:
+            data, self._ahead = (self._ahead, b"") if count < 0 else (self._ahead[:count], self._ahead[count:])
+        else:
+            data = self._source.read(count)
+        if data:
+            self._end = (self._end + data)[
+                -2 * BLOCK :
+            ]  # a row is no longer than a block, twice that with quotes doubled
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
+
+    def is_open(self, fields: pa.Array) -> bool:
+        """Whether the last of these fields, which ends the file, began with a quote that nothing closes."""
+        value = fields.slice(len(fields) - 1).cast(pa.binary())[0].as_py()
+        if value is None:
+            return False
+        escaped = value.replace(b'"', b'""')
+        closed = self._end.rstrip(b"\r\n").endswith(b'"' + escaped + b'"')
+        return not closed and self._end.endswith(b'"' + escaped)
 
 
 class _Torn:
@@ -74,6 +123,7 @@ class _Torn:
         self._name, self._broken = name, broken
         self._waiting: list[BrokenRow] = []
         self._numbers: list[int] = []
+        self._last = ""  # row's text
 
     def of(self, record: Any, reason: str, message: str, number: int) -> BrokenRow:
         return BrokenRow(record, reason, f"{self._name}, row {number}: {message}", {"file": self._name, "row": number})
@@ -81,9 +131,18 @@ class _Torn:
     def found(self, row: Any) -> str:
         number = row.number - 1  # the names are its first
         self._numbers.append(number)
+        self._last = row.text
         message = f"{row.actual_columns} fields, where the first line has {row.expected_columns}"
         self._waiting.append(self.of(row.text, "unreadable", message, number))
         return "skip"
+
+    def is_open(self, delimiter: str) -> bool:
+        """Whether the file's last row is torn by a quote that nothing closes."""
+        try:
+            list(csv.reader([self._last], delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            return "unexpected end" in str(error)
+        return False
 
     def settle(self) -> None:
         """Raises FileRefused: there is such a row, and none may be broken, or there are too many."""
@@ -100,29 +159,53 @@ class _Torn:
         return counted
 
 
-def _open(source: pa.NativeFile, name: str, delimiter: str, torn: _Torn) -> Any:
-    """A reader whose columns are all texts; none for a file without a line."""
-    import pyarrow.csv as csv
+def _whole(reader: Any, name: str) -> Iterator[pa.RecordBatch]:
+    """The reader's batches. Raises FileRefused (unreadable): a row does not end within a block."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except pa.ArrowInvalid as error:
+            if "straddling" in str(error):
+                raise _too_long(name) from error
+            raise
+        yield batch
 
-    read = csv.ReadOptions(use_threads=False)  # rows have numbers only so
 
-    def parse(invalid: Callable[[Any], str]) -> csv.ParseOptions:
-        return csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=invalid)
+def _too_long(where: str) -> FileRefused:
+    return FileRefused(
+        "unreadable",
+        f"{where}: a row is longer than {BLOCK >> 20} MiB; is a quote left open? Close it, or split the row",
+    )
 
+
+def _open(source: pa.NativeFile, name: str, delimiter: str, torn: _Torn) -> tuple[Any, _End] | None:
+    """A reader whose columns are all texts, and what it reads; none for a file without a line."""
+    import pyarrow.csv as pacsv
+
+    read = pacsv.ReadOptions(use_threads=False, block_size=BLOCK)  # rows have numbers only so
+
+    def parse(invalid: Callable[[Any], str]) -> pacsv.ParseOptions:
+        return pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=invalid)
+
+    end = _End(decompressed(source))
     try:
-        ahead = decompressed(source)  # let go only after the second one, since it would close the file
-        names = csv.open_csv(ahead, read, parse(lambda _: "skip"), csv.ConvertOptions(check_utf8=False)).schema.names
-        texts = csv.ConvertOptions(
+        head = pa.BufferReader(end.head)
+        names = pacsv.open_csv(head, read, parse(lambda _: "skip"), pacsv.ConvertOptions(check_utf8=False)).schema.names
+        texts = pacsv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         )
-        return csv.open_csv(decompressed(source), read, parse(torn.found), texts)
+        return pacsv.open_csv(end, read, parse(torn.found), texts), end
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         if "Empty CSV file" in str(error):
             return None
+        if "straddling" in str(error):
+            raise _too_long(name) from error
         raise FileRefused("unreadable", f"{name}: no CSV: its first line cannot be read; it has the names") from error
 
 

@@ -23,7 +23,7 @@ from lakeward.pipeline.arrow_write import ParquetSink
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.pipeline.conform import Wanted, checked_values, run
 from lakeward.pipeline.file_writer import HashingOutput, Part, partition_terms, write_files
-from lakeward.pipeline.parquet_check import ParquetSource
+from lakeward.pipeline.parquet_check import DAMAGED, ParquetSource
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import CHUNK_SIZE, StorageEngine
 from lakeward.storage.engines import engine_for, engine_name
@@ -255,7 +255,7 @@ def _check_pages(engine: StorageEngine, location: str, name: str) -> None:
         except FileRefused as error:
             raise FileRefused(error.reason, f"{name}: {error}") from error
         except (pa.ArrowException, OSError) as error:
-            raise FileRefused("unreadable", f"{name}: its data cannot be read: {error}") from error
+            raise FileRefused("unreadable", f"{name}: {DAMAGED}") from error
 
 
 # Rewriting --------------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows |
                 yield from _fitting(source, batch, first, wanted, broken)
                 first += batch.num_rows
         except (pa.ArrowException, OSError) as error:
-            raise FileRefused("unreadable", f"{source.name}: its data cannot be read: {error}") from error
+            raise FileRefused("unreadable", f"{source.name}: {DAMAGED}") from error
 
 
 def _fitting(

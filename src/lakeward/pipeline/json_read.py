@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from lakeward.pipeline.splitting import Term
 from lakeward.pipeline.text_files import BOM, as_text, decompressed, read_errors
 
 ROWS_AT_A_TIME = 10_000
+_PLACE = re.compile(r"\(byte (\d+)\)")
 
 
 def read_json_lines(
@@ -122,8 +124,18 @@ def _items(source: pa.NativeFile, name: str) -> Iterator[bytes]:
         items = msgspec.json.decode(text, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = "truncated" if not text.rstrip().endswith(b"]") else "unreadable"
-        raise FileRefused(reason, f"{name}: no JSON array: {error}") from error
+        raise FileRefused(reason, f"{name}: no JSON array{_where(error)}") from error
     yield from map(bytes, items)
+
+
+def _where(error: Exception) -> str:
+    """The place at which a text ceases to be JSON, where the reader says one."""
+    if isinstance(error, RecursionError):
+        return ": it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f": byte {error.start} is no UTF-8"
+    place = _PLACE.search(str(error))
+    return f" from byte {place[1]} on" if place else ": it ends too early, or holds a number that none can be"
 
 
 def _decoder(schema: Document) -> Any:
@@ -139,7 +151,7 @@ def _decoder(schema: Document) -> Any:
             except msgspec.DecodeError:
                 row = exact.decode(text)  # a number that is too large for a double is for its column to judge
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
-            raise FileRefused("unreadable", f"no JSON: {error}") from error
+            raise FileRefused("unreadable", f"no JSON{_where(error)}") from error
         if not isinstance(row, dict):
             kind = type(row).__name__  # its value may be one that is not to be shown
             raise FileRefused("unreadable", f"no object, but a {kind}; give an object for each row")

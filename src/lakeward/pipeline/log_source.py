@@ -209,7 +209,7 @@ def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:
         return msgspec.json.decode(text, type=dict[str, dict[int, int]], strict=False)
     except msgspec.DecodeError as error:
         raise InvalidInput(
-            f'{name}={text!r} is neither \'earliest\' nor \'latest\' nor JSON such as {{"orders":{{"0":23,"1":-2}}}}: {error}'
+            f'{name}={text!r} is neither \'earliest\' nor \'latest\' nor JSON such as {{"orders":{{"0":23,"1":-2}}}}'
         ) from error
 
 

@@ -11,12 +11,17 @@ import pyarrow.types as pt
 
 from lakeward.errors import FileRefused, LakewardError
 from lakeward.iceberg import schemas
+from lakeward.iceberg.types import struct_fields
 from lakeward.model.tables import Document
 from lakeward.pipeline import statistics
 from lakeward.pipeline.casts import Key, by_name
 from lakeward.pipeline.conform import Plan, Wanted, null_in_required, schema_plan
 from lakeward.pipeline.target import WriteTarget
 from lakeward.storage.engine import StorageEngine
+
+DAMAGED = (
+    "its data cannot be read: a page of it is damaged, or of a kind that no reader here knows; write the file anew"
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, 
         plan = schema_plan(schema, wanted, key)
         has_nulls = _has_nulls(location, engine, metadata, schema, plan, wanted, target)
     except (pa.ArrowException, OSError) as error:
-        raise FileRefused("unreadable", f"{name}: {error}") from error
+        raise FileRefused("unreadable", f"{name}: {DAMAGED}") from error
     except FileRefused as error:
         raise FileRefused(error.reason, f"{name}: {error}") from error
     except LakewardError as error:
@@ -84,7 +89,9 @@ def read_footer(name: str, location: str, engine: StorageEngine) -> pq.FileMetaD
         try:
             return pq.read_metadata(source)
         except (pa.ArrowException, OSError) as error:
-            raise FileRefused("unreadable", f"{name} has a footer that cannot be read: {error}") from error
+            raise FileRefused(
+                "unreadable", f"{name} has a footer that cannot be read; copy the file again, or write it anew"
+            ) from error
 
 
 # By field id or by name ---------------------------------------------------------------------------------------------------
@@ -248,8 +255,8 @@ def _has_statistics(metadata: pq.FileMetaData, schema: pa.Schema, table: Documen
 
 
 def _has_what_is_written(schema: pa.Schema, table: Document) -> bool:
-    """Whether the file has each column that a write fills in where it is missing: readers would have null, or what was the
-    default when the column came.
+    """Whether the file has each field that a write fills in where it is missing, inside structs too: readers would have null, or
+    what was the default when the field came.
     """
-    have = {statistics.field_id(field) for field in schema}
-    return all(field.get("write-default") is None or field["id"] in have for field in table["fields"])
+    have = set(statistics.leaf_field_ids(schema))
+    return all(field.get("write-default") is None or field["id"] in have for field in struct_fields(table))

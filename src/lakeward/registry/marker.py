@@ -30,7 +30,9 @@ def owner(engine: StorageEngine, warehouse: str) -> str | None:
     except ObjectNotFound:
         return None
     except msgspec.DecodeError as error:
-        raise StorageError(f"{warehouse}/{NAME} cannot be read: {error}; it says whose the warehouse is") from error
+        raise StorageError(
+            f"{warehouse}/{NAME} is damaged; it says whose the warehouse is: `lakeward db adopt` writes it anew, for the registry that is right"
+        ) from error
 
 
 def check(engine: StorageEngine, warehouse: str, registry_uuid: str, *, is_new: bool = False) -> None:

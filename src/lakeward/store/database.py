@@ -246,11 +246,14 @@ class Database:
         connection.begin()
         if self.file is None or self._gate is None:
             return None
-        self.file.check_written(connection.info)
         if self._gate.has_lost_a_sync:
+            self.file.check_written(connection.info)
             self._repair(self._gate, self.file)
         self._may_repair = False
-        return self.file.open_log(connection.info) if durable and self._durable else None
+        if durable and self._durable:
+            return self.file.open_log(connection.info)
+        self.file.check_written(connection.info)
+        return None
 
     def _repair(self, gate: Gate, file: SQLiteFile) -> None:
         """After somebody's sync failed: this object, if it was opened since, makes durable what it found."""

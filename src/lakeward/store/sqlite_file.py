@@ -85,10 +85,11 @@ class SQLiteFile:
             raise self._lost("its write-ahead log ")
 
     def open_log(self, info: dict[Any, Any]) -> int:
-        """A descriptor to sync what the connection writes from now on.
+        """In a writing transaction, as `check_written`: a descriptor to sync what the connection writes from now on.
 
         Raises RegistryUnavailable: there is none left, say. RegistryLost.
         """
+        self.check()
         try:
             file = os.open(self._log_path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -98,8 +99,9 @@ class SQLiteFile:
                 f"the write-ahead log of the registry {self.path} cannot be opened: {error.strerror}; nothing was written; "
                 "check the limit of open files (ulimit -n) and the file's rights, then try again"
             ) from error
-        found = os.fstat(file)
-        if (found.st_dev, found.st_ino) != info[_LOG]:
+        status = os.fstat(file)  # cheaper than to look the path up once more
+        found = Identity(status.st_dev, status.st_ino)
+        if info.setdefault(_LOG, found) != found:
             os.close(file)
             raise self._lost("its write-ahead log ")
         return file

@@ -16,7 +16,7 @@ from lakeward.pipeline import statistics
 from lakeward.pipeline.arrow_write import write_arrow
 from lakeward.pipeline.imports import import_files
 from lakeward.pipeline.json_read import read_json_lines
-from lakeward.pipeline.target import WriteTarget
+from lakeward.pipeline.target import WriteTarget, arrow_schema
 from tests.unit.pipeline.targets import schema_of, target_for
 
 SCHEMA = {"id": "long", "name": "string", "price": "decimal(9, 2)"}
@@ -282,6 +282,36 @@ def test_a_file_that_lacks_a_column_with_a_write_default_is_rewritten_with_it(tm
     plain = schema_of({"id": "long", "o": "long"}, 3)
     (copied,) = import_files(target_for(tmp_path / "lake", plain, intent="i2"), [source])
     assert path_of(copied).read_bytes() == source.read_bytes()
+
+
+def test_a_file_that_lacks_a_field_of_a_struct_with_a_write_default_is_rewritten_with_it(tmp_path: Path) -> None:
+    schema = schema_of({"s": "struct<a: int, k: long not null>", "l": "list<struct<a: int, b: binary>>"}, 3)
+    schema["fields"][0]["type"]["fields"][1] |= {"write-default": 7}
+    schema["fields"][1]["type"]["element"]["fields"][1] |= {"write-default": "00ff"}
+    given = [{"s": {"a": 1}, "l": [{"a": 2}, None]}, {"s": None, "l": None}]
+    becomes = [{"s": {"a": 1, "k": 7}, "l": [{"a": 2, "b": b"\x00\xff"}, None]}, {"s": None, "l": None}]
+    element = pa.struct([pa.field("a", pa.int32(), metadata={statistics.FIELD_ID: str(inner_id(schema, 1))})])
+    ids = arrow_schema(schema)
+    struct = pa.struct([ids.field("s").type.field("a")])
+    fields = [
+        pa.field("s", struct, metadata=ids.field("s").metadata),
+        pa.field("l", pa.list_(ids.field("l").type.value_field.with_type(element)), metadata=ids.field("l").metadata),
+    ]
+    source = tmp_path / "f.parquet"
+    pq.write_table(pa.Table.from_pylist(given, pa.schema(fields)), source, compression="zstd")
+    (file,) = import_files(target_for(tmp_path / "lake", schema), [source])
+    assert rows([file]) == becomes
+    (tmp_path / "f.jsonl").write_text('{"s": {"a": 1}, "l": [{"a": 2}, null]}\n{"s": null, "l": null}\n')
+    (file,) = import_files(target_for(tmp_path / "lake", schema, intent="i2"), [tmp_path / "f.jsonl"])
+    assert rows([file]) == becomes
+    (file,) = write_arrow(target_for(tmp_path / "lake", schema, intent="i3"), given)
+    assert rows([file]) == becomes
+
+
+def inner_id(schema: dict[str, Any], column: int) -> int:
+    """The field id of the first field of the structs in a list."""
+    found: int = schema["fields"][column]["type"]["element"]["fields"][0]["id"]
+    return found
 
 
 def test_a_file_whose_uuids_are_counted_or_in_a_dictionary_is_rewritten_without(tmp_path: Path) -> None:
