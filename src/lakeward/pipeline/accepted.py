@@ -116,8 +116,9 @@ def _structs(
 def _default(field: Mapping[str, Any], written: bool) -> Any:
     """What a struct without the field is given: its write-default, a text where JSON has no other form."""
     default = field.get("write-default")
-    is_hex = default is not None and not written and str(field["type"]).startswith(("binary", "fixed"))
-    return bytes.fromhex(default) if is_hex else default
+    if default is None or written or not str(field["type"]).startswith(("binary", "fixed")):
+        return default
+    return bytes.fromhex(default)
 
 
 def _mapping(value: Any, path: str) -> Mapping[str, Any]:

@@ -83,18 +83,17 @@ class _End:
     closed = False
 
     def __init__(self, source: Any) -> None:
-        self.head = self._ahead = source.read(BLOCK)
-        self._source, self._end = source, b""
+        self.head: bytes = source.read(BLOCK)
+        self._source, self._ahead, self._end = source, self.head, b""
 
     def read(self, count: int = -1) -> bytes:
+        data: bytes
         if self._ahead:
             data, self._ahead = (self._ahead, b"") if count < 0 else (self._ahead[:count], self._ahead[count:])
         else:
             data = self._source.read(count)
         if data:
-            self._end = (self._end + data)[
-                -2 * BLOCK :
-            ]  # a row is no longer than a block, twice that with quotes doubled
+            self._end = (self._end + data)[-2 * BLOCK :]  # no row is longer than a block
         return data
 
     def readable(self) -> bool:

@@ -31,7 +31,7 @@ def owner(engine: StorageEngine, warehouse: str) -> str | None:
         return None
     except msgspec.DecodeError as error:
         raise StorageError(
-            f"{warehouse}/{NAME} is damaged; it says whose the warehouse is: `lakeward db adopt` writes it anew, for the registry that is right"
+            f"{warehouse}/{NAME} is damaged; it says whose the warehouse is, and is written anew if you delete it and open the registry that the warehouse belongs to"
         ) from error
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
+from lakeward.cli.main import app
 from lakeward.components import cleaner, recovery
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.registry import Registry, clock, intents, leases, snapshots, tables, turns
@@ -212,6 +215,29 @@ def test_a_lease_that_a_clock_set_ahead_is_free_after_its_own_length(made_url: s
             leases.acquire(theirs, "compact", seconds=1)
         taken = leases.acquire(theirs, "compact", seconds=1, wait=30)
         assert taken.fence == lease.fence + 1
+
+
+def test_doctor_names_what_a_clock_set_ahead_and_recovery_is_the_way_out(
+    made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEWARD_REGISTRY", made_url)
+    monkeypatch.setenv("LAKEWARD_WAREHOUSE", str(tmp_path / "warehouse"))
+
+    def told(*command: str) -> str:
+        return CliRunner().invoke(app, [*command]).stdout
+
+    with open_at(made_url, tmp_path) as registry:
+        leases.acquire(registry, "compact", seconds=30)
+        intent = intents.open_intent(registry, make_table(registry, "shop.orders"))
+        assert json.loads(told("doctor", "--json"))["impossible_times"] == []
+        set_ahead(registry, schema.leases, "expires_at")
+        set_ahead(registry, schema.pending_writes, "lease_until")
+    shown = told("doctor")
+    assert "the lease 'compact' ends at" in shown and f"the lease of the write {intent.intent_id} ends at" in shown
+    assert shown.count("later than it can: the clock was ahead") == 2 and "`lakeward recover`" in shown
+    assert len(json.loads(told("doctor", "--json"))["impossible_times"]) == 2
+    told("recover")
+    assert not any("write" in time for time in json.loads(told("doctor", "--json"))["impossible_times"])
 
 
 def test_an_owner_who_lives_keeps_its_lease_when_the_clock_is_set_back(made_url: str, tmp_path: Path) -> None:

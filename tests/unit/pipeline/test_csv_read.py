@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -56,7 +57,7 @@ def test_a_quote_left_open_before_a_long_rest_is_noticed(
 
 
 def test_a_row_torn_by_a_quote_left_open_is_no_dead_letter(tmp_path: Path) -> None:
-    target = target_for(tmp_path / "lake", SCHEMA)._replace(broken=BrokenRows(10))
+    target = replace(target_for(tmp_path / "lake", SCHEMA), broken=BrokenRows(10))
     with pytest.raises(FileRefused, match="left open"):
         import_files(target, [as_it_is(tmp_path, 'a,b\n1,2\n"3,4\n5,6\n')])
 
