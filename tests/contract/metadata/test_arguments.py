@@ -97,7 +97,7 @@ CALLS: list[tuple[list[Any], dict[str, Call]]] = [
             "back-off": lambda m, bad: Backoff(first=1e300 if bad == 1e9 else bad, longest=1e10),
             "factor": lambda m, bad: Backoff(factor=math.nan if bad in (1e300, 1e9) else bad),
             "longest": lambda m, bad: Backoff(longest=-1 if bad == 1e9 else bad),
-            "retention": lambda m, bad: MetadataManager("unused", retention_days=bad),
+            "retention": lambda m, bad: MetadataManager("unused", retention_days=-1 if bad is None else bad),
             "silence": lambda m, bad: MetadataManager("unused", heartbeat_limit_seconds=1e300 if bad == 1e9 else bad),
         },
     ),

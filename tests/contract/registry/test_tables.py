@@ -158,7 +158,7 @@ def test_a_name_used_again_means_nothing_old(registry: Registry) -> None:
 def test_a_dropped_table_s_files_wait_in_quarantine_and_its_name_is_free(registry: Registry) -> None:
     table = make_table(registry, partition_by=["name"])
     register(registry, table, [1, 2], [3], partition="x")
-    register(registry, table, [1], file_type="json")
+    register(registry, table, [1], partition="x", file_type="json")
     dropped = tables.drop(registry, NAME)
     assert dropped.table_id == table.table_id
     gone = tables.load_by_id(registry, table.table_id)
