@@ -55,6 +55,9 @@ class Settings:
     enable_cleanup: bool = True  # false: no process deletes old runs, errors and dead letters
     retention_days: float = 30.0  # how long these are kept after they have ended, by every process
     cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; none: all
+    topic_retention_every_seconds: float = (
+        60.0  # how often `lakeward serve` looks for segments that topics keep no longer
+    )
     astha: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a table of the file: see AsthaConfig
     components: Mapping[str, Any] = field(default_factory=dict, hash=False)  # tables of the file, by component
     spark_master: str | None = None  # where Spark runs; none: as submitted or configured, else on this machine
@@ -108,6 +111,7 @@ _LEAST = {
     "lease_seconds": 1,
     "pool_size": 1,
     "retention_days": 1,
+    "topic_retention_every_seconds": 1,
     "pool_overflow": 0,
     "keep_snapshots": 1,
     "keep_metadata_files": 1,

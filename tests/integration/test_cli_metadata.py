@@ -12,6 +12,7 @@ import pytest
 
 import lakeward
 from lakeward.metadata import ErrorType, MetadataManager, OperationType, SchemaDefinition, SyncMode
+from lakeward.registry import housekeeping
 from tests.support.shell import Shell
 
 
@@ -153,3 +154,17 @@ def test_positions_are_listed_set_and_deleted(shell: Shell, metadata: MetadataMa
         assert shell.json("positions", *words, exit_code=1)["error"]["code"] == "invalid_input"
     assert shell.json("positions", "delete", "shop", "--yes") == {"deleted": True}
     assert shell.json("positions", "list")["positions"] == []
+
+
+def test_the_retention_is_shown_raised_by_managers_and_lowered_by_the_command_alone(
+    shell: Shell, metadata: MetadataManager
+) -> None:
+    assert shell.json("db", "retention") == {"retention_days": 0}
+    housekeeping.keep_at_least(metadata.registry, 365)
+    housekeeping.keep_at_least(metadata.registry, 30)
+    assert shell.json("db", "retention") == {"retention_days": 365}
+    assert shell.json("db", "retention", "--days", "30") == {"retention_days": 30}
+    assert shell.json("db", "retention", "--forever") == {"retention_days": None}
+    for wrong in (("--days", "0"), ("--days", "3", "--forever")):
+        shell.run("db", "retention", *wrong, exit_code=1)
+    assert shell.json("db", "retention") == {"retention_days": None}

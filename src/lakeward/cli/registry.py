@@ -1,4 +1,4 @@
-"""The registry's database (db status, upgrade, sizes, vacuum), and what the machine has (doctor)."""
+"""The registry's database (db status, upgrade, sizes, vacuum, retention), and what the machine has (doctor)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from lakeward.cli.command import Context, command, group
 from lakeward.cli.render import as_row, cell, print_json, show_record, show_rows
+from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeward.cli.doctor_checks import Check
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 def add_to(app: typer.Typer) -> None:
     command(app, "doctor", lakehouse=False)(doctor)
     group(
-        app, "db", "The registry's database.", status=status, upgrade=upgrade, sizes=sizes, vacuum=vacuum, adopt=adopt
+        app,
+        "db",
+        "The registry's database.",
+        status=status,
+        upgrade=upgrade,
+        sizes=sizes,
+        vacuum=vacuum,
+        adopt=adopt,
+        retention=retention,
     )
 
 
@@ -133,6 +142,26 @@ def vacuum(
     with context.opened_registry() as registry:
         result = upkeep.vacuum(registry, full=full)
     show_record(as_row(result), to=context)
+
+
+def retention(
+    context: Context,
+    days: Annotated[float | None, typer.Option("--days", help="From now on, so many.", show_default=False)] = None,
+    forever: Annotated[bool, typer.Option("--forever", help="From now on, nothing is deleted.")] = False,
+) -> None:
+    """Say, or set, for how many days old runs and errors are kept.
+
+    The registry remembers the longest that any manager or server has asked for, and no process deletes before that: with --days
+    it can be made shorter. Those that still ask for more days set it up again when they start.
+    """
+    from lakeward.registry import housekeeping
+
+    if days is not None and forever:
+        raise InvalidInput("give --days or --forever, not both")
+    with context.opened_registry() as registry:
+        if days is not None or forever:
+            housekeeping.set_retention(registry, days)
+        show_record({"retention_days": housekeeping.retention(registry)}, to=context)
 
 
 def adopt(context: Context) -> None:

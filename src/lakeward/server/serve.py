@@ -19,13 +19,8 @@ from lakeward.server.app import create_app
 from lakeward.server.listening import listening_socket, make_server
 
 DEFAULT_PORT = 8181
-RETENTION_SECONDS = 60.0
 SUPERSEDED_SECONDS = 60.0  # between two looks for metadata that nobody needs any more
 STOP_SECONDS = 5.0  # for what runs in the background, once requests are over
-_REPEATED: tuple[tuple[str, float, Callable[[Registry], object]], ...] = (
-    ("retention", RETENTION_SECONDS, retention.enforce),
-    ("superseded", SUPERSEDED_SECONDS, retirement.end_metadata_quarantine),
-)
 
 
 def serve(
@@ -64,17 +59,19 @@ def serve(
                 server = make_server(create_app(registry, token=token))
                 stack.enter_context(upkeep.running(registry, deadline))
                 stack.enter_context(metadata_upkeep.running(registry, deadline=deadline))
-                recovery = (
-                    "recovery",
-                    registry.settings.lease_seconds,
-                    recover,
-                )  # no write is dead before its lease is over
-                for name, seconds, action in (*_REPEATED, recovery):
+                for name, seconds, action in _in_background(registry):
                     stack.enter_context(repeated(registry, name, seconds, action, deadline=deadline))
                 others = {name: made[name] for name in chosen if name in made}
                 stack.enter_context(running(lake, chosen, config, others, deadline))
             print(f"Lakeward serves warehouse {registry.warehouse.name!r} at {url} (Ctrl-C stops it)", flush=True)
             server.run([listening])
+
+
+def _in_background(registry: Registry) -> Iterable[tuple[str, float, Callable[[Registry], object]]]:
+    """(name, seconds between two, what is done) of what has no module of its own."""
+    yield "retention", registry.settings.topic_retention_every_seconds, retention.enforce
+    yield "recovery", registry.settings.lease_seconds, recover  # no write is dead before its lease is over
+    yield "superseded", SUPERSEDED_SECONDS, retirement.end_metadata_quarantine
 
 
 @contextmanager
