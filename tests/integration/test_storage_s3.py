@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import lakeward
 from lakeward.errors import FileRefused, InvalidSetting, ObjectNotFound, StorageError, WarehouseNotWritable
 from lakeward.pipeline import file_writer
 from lakeward.pipeline.arrow_write import write_arrow
@@ -18,7 +21,7 @@ from lakeward.pipeline.imports import import_files
 from lakeward.storage import s3 as s3_storage
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.engines import engine_for
-from tests.support.s3 import S3
+from tests.support.s3 import S3, running_server
 from tests.unit.pipeline.targets import target_for
 from tests.unit.pipeline.test_scan import Table
 
@@ -225,3 +228,22 @@ def test_uploads_that_nobody_completes_end_with_their_prefix_or_their_time(s3: S
     assert engine.end_uploads(f"{s3.warehouse}/", now - timedelta(days=1)) == 0
     assert engine.end_uploads(f"{s3.warehouse}/", now + timedelta(days=1)) == 2
     assert left() == []
+
+
+def test_a_load_whose_storage_cannot_be_reached_is_answered_503(tmp_path: Path) -> None:
+    """A server of its own for the test, since it is stopped."""
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server()).with_new_bucket()
+        options = {f"s3_{name}": value for name, value in settings(server).items()}
+        with lakeward.connect(tmp_path / "registry.db", server.warehouse, **options) as lake:
+            lake.create_table("shop.orders", {"id": "long"})
+            lake.append("shop.orders", [{"id": 1}])
+            url, token = lake.serve()
+            path = f"{url}/v1/namespaces/shop/tables/orders"
+            headers = {"Authorization": f"Bearer {token}"}
+            assert httpx.get(path, headers=headers, timeout=100).status_code == 200
+            stack.close()
+            answer = httpx.get(path, headers=headers, timeout=100)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+            assert answer.json()["error"]["type"] == "ServiceUnavailableException"
+            assert httpx.get(f"{url}/health").status_code == 200
