@@ -32,9 +32,7 @@ class Settings:
     sweep_after_seconds: float = 86_400.0  # a recovered intent's prefix is swept once more after this
     quarantine_seconds: float = 604_800.0  # retired data files, 7 days
     metadata_quarantine_seconds: float = 86_400.0  # superseded metadata files, 24 hours
-    metadata_quarantine_objects: int = (
-        300  # of a table: older ones wait ten minutes, as some hundred commits supersede them
-    )
+    metadata_quarantine_objects: int = 300  # of a table that wait so long; older ones wait ten minutes
     keep_snapshots: int = 100  # in metadata.json
     keep_metadata_files: int = 10  # in metadata.json's log
     footer_limit: int = 262_144  # a larger footer is not stored, and its row says so
@@ -49,9 +47,7 @@ class Settings:
     s3_path_style: bool | None = None
     metadata_schema: str = "lakeward"  # PostgreSQL: the schema that the operations tables stand in
     pool_size: int = 10  # connections to the registry's database that a handle keeps open
-    pool_overflow: int = (
-        20  # more of them, that are open while they are used; on PostgreSQL look-ups have half of these
-    )
+    pool_overflow: int = 20  # more, open while they are used; on PostgreSQL look-ups have half of these
     enable_cleanup: bool = True  # false: no process deletes old runs, errors and dead letters
     retention_days: float = 30.0  # how long these are kept after they have ended, by every process
     cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; none: all

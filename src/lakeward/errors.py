@@ -53,8 +53,7 @@ class FileRefused(InvalidInput):
 
     Reasons: not_found, unreadable, truncated, wrong_format, unknown_column, missing_column, wrong_type, unknown_field_id,
     missing_field_id, wrong_partition, no_statistics, null_in_required, nested_json, wrong_row_count,
-    already_registered, changed, schema_changed, wrong_size,
-    wrong_checksum.
+    already_registered, changed, schema_changed, wrong_size, wrong_checksum.
     """
 
     code = "file_refused"
@@ -303,12 +302,14 @@ class RegistryLost(LakewardError):
 
     code = "registry_lost"
     status = 503
+    answer = "the server has lost its registry and must be started anew; its log says why"
 
 
 class ForkedProcess(LakewardError):
     """What a parent process has open is used in its forked child; the child opens its own."""
 
     code = "forked_process"
+    answer = "the server is a forked process, and its registry is open in the parent; its log says more"
 
 
 class NestedTransaction(InvalidInput):

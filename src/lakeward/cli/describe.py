@@ -22,13 +22,12 @@ def add_to(app: typer.Typer) -> None:
 
 def describe(context: Context, table: TableArgument) -> None:
     """Show a table, its columns and properties."""
-    from lakeward.registry import snapshots
+    from lakeward.registry import snapshots, tables
 
     with context.lake() as lake:
-        found = lake.table(parse_name(table))
-        metadata = lake.metadata(found.identifier)
+        found, metadata = tables.load_with_metadata(lake.registry, parse_name(table))
         pending = snapshots.count_pending(lake.registry, found)
-        set_aside = len(lake.files(found.identifier, set_aside=True))
+        set_aside = len(snapshots.list_files(lake.registry, found, set_aside=True))
     record = {
         "table": format_name((*found.namespace, found.name)),
         "uuid": found.table_uuid,
@@ -115,10 +114,11 @@ def drop(
 
     Its files wait in quarantine and `lakeward clean` deletes them; with --purge they are gone at once.
     """
-    name = parse_name(table)
+    from lakeward.components import cleaner
+
     with context.lake() as lake:
-        found = lake.table(name)
+        found = lake.table(parse_name(table))
         rows = found.row_count + found.landing_row_count
         confirm(f"drop {table} with its {rows:,} rows?", f"{table} was not dropped", yes=yes)
-        lake.drop_table(name, purge=purge)
-    show_record({"dropped": format_name(name), "rows": rows, "purged": purge}, to=context)
+        cleaner.drop(lake.registry, found, purge=purge)
+    show_record({"dropped": format_name((*found.namespace, found.name)), "rows": rows, "purged": purge}, to=context)

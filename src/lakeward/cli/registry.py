@@ -90,7 +90,7 @@ def status(context: Context) -> None:
 
     with _database(context) as database:
         record = as_row(migrate.status(database))
-        shown = {"registry": database.url.render_as_string(hide_password=True), **record}
+        shown = {"registry": database.shown_url, **record}
         if record["exists"]:
             shown["registry_uuid"] = registry_uuid(database)
     show_record(shown, to=context)

@@ -105,11 +105,13 @@ def _expire_all(
     context: Context, lake: Lake, when: datetime | timedelta | None, keep: int | None, dry_run: bool
 ) -> None:
     """One table that cannot be done now does not keep the others from it; the exit code is 1 then."""
+    from lakeward.components import expiry
+
     rows = []
     for table in lake.tables():
         row: dict[str, Any] = {"table": format_name((*table.namespace, table.name)), "expired": 0, "error": None}
         try:
-            result = lake.expire_snapshots(table.identifier, when, keep, dry_run=dry_run)
+            result = expiry.expire(lake.registry, table, older_than=when, keep=keep, dry_run=dry_run)
             rows.append({**row, **as_row(result), "expired": len(result.snapshots), "dry_run": dry_run})
         except TableNotFound:  # dropped meanwhile
             continue

@@ -109,12 +109,14 @@ def create(
 
     Its namespace is created too if it is missing.
     """
+    from lakeward.registry import tables as known
+
     columns = parse_columns(schema)
     with context.lake(make=True) as lake:
         made = lake.create_table(
             parse_name(table), columns, partition_by or (), format=format, if_not_exists=if_not_exists
         )
-        metadata = lake.metadata(made.identifier)
+        metadata = known.metadata(lake.registry, made)
     record = {
         "table": format_name((*made.namespace, made.name)),
         "uuid": made.table_uuid,

@@ -12,6 +12,8 @@ from lakeward.logs import log
 from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.registry import Registry, feed, retirement
+from lakeward.registry import tables as table_rules
+from lakeward.registry.tables import Which
 from lakeward.store import dialect, footers, intents, leases, locks, retired, tables, topics
 from lakeward.store.retry import retried
 
@@ -92,8 +94,18 @@ def _end_uploads(registry: Registry) -> None:
         log.info("uploads_ended", prefix=registry.below, uploads=ended)
 
 
-def purge(registry: Registry, table: Table) -> None:
-    """Delete the files of a table that was dropped with `purge`, now. What cannot be deleted is left to `clean`."""
+def drop(registry: Registry, which: Which, *, purge: bool = False) -> Table:
+    """Drop a table, as `tables.drop` does. With `purge` its files are deleted now; what cannot be is left to `clean`.
+
+    Raises TableNotFound, InvalidName.
+    """
+    dropped = table_rules.drop(registry, which, purge=purge)
+    if purge:
+        _purge(registry, dropped)
+    return dropped
+
+
+def _purge(registry: Registry, table: Table) -> None:
     retirement.end_quarantine(registry, table.table_id)
     try:
         _forget(registry, table)

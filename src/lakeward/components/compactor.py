@@ -190,6 +190,7 @@ class Compactor:
             thread.start()
         for thread in threads:
             thread.join()
+        self._sessions.clear()
 
     def _run(self) -> None:
         while not self._stopping.wait(self._config.interval_seconds):

@@ -46,7 +46,6 @@ COMPONENTS: Mapping[str, Callable[..., Component]] = {
 
 # They have no threads, and serve the callers of their process whether or not it is the active one.
 WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
-STOP_SECONDS = 9.0  # for what all components have in hand when the program ends
 
 
 _CONFIGS: Mapping[str, Callable[..., Any]] = {
@@ -197,7 +196,7 @@ def running(
 
     astha = Astha(lake, config, on_active=tell)
     with ExitStack() as stack:
-        stack.callback(_end, runners, deadline or Deadline(STOP_SECONDS))
+        stack.callback(_end, runners, deadline or Deadline())
         for component in made.values():
             component.register_with_astha(astha)
             if component.name in WITHOUT_THREADS:

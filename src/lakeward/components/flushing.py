@@ -162,12 +162,15 @@ class Flight:
         try:
             table = self.goal.table
             self.result.set_result(_commit_pending(self._registry, table, self.depart, self._trigger, self._files))
-        except BaseException as error:
+        except Exception as error:
             self.give_up(error)
-            if not isinstance(error, Exception):
-                raise
+        except BaseException:  # an interrupt is this thread's alone
+            self.give_up(
+                LeaseHeld(f"{self.goal.table.identifier}: the flush that was shared was interrupted; ask again")
+            )
+            raise
 
-    def give_up(self, error: BaseException) -> None:
+    def give_up(self, error: Exception) -> None:
         """Where it will never fly: so that nobody waits for it."""
         self.depart()
         if not self.result.done():

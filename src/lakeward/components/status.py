@@ -62,7 +62,7 @@ def status(registry: Registry) -> Status:
     components = load_status(registry)
     return Status(
         now=now,
-        registry=registry.database.url.render_as_string(hide_password=True),
+        registry=registry.database.shown_url,
         warehouse=registry.warehouse.location,
         tables=tables,
         rows=rows,

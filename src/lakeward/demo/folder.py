@@ -8,7 +8,6 @@ from pathlib import Path
 from lakeward.errors import InvalidInput, WarehouseNotWritable
 
 MARKER = ".lakeward-demo"  # says that all in the folder is the demo's, and may go
-DEFAULT_NAME = "lakeward-demo"
 SETTINGS_FILE = """\
 # Commands that are run in this folder find the demo's lakehouse by this file.
 registry = "registry.db"

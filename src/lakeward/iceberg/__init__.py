@@ -1,4 +1,7 @@
-"""Iceberg's metadata as plain documents: schemas, partitions, manifests, snapshots. No database, no storage. Its modules are loaded when they are first used."""
+"""Iceberg's metadata as plain documents: schemas, partitions, manifests, snapshots. No database, no storage.
+
+Its modules are loaded when they are first used.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,6 @@ _TIME = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?"
 _DATE_TEXT = re.compile(_DATE)
 _TIME_TEXT = re.compile(_TIME)
 _TIMESTAMP_TEXT = re.compile(rf"{_DATE}[T ]{_TIME}(Z|[+-]\d\d:?\d\d)?")
-_DAYS_IN_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def _wrong(type_: str, value: Any) -> InvalidInput:

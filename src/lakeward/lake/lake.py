@@ -66,8 +66,7 @@ class Lake:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        url = self.registry.database.url.render_as_string(hide_password=True)
-        return f"<Lake {url}, warehouse {self.registry.warehouse.location}>"
+        return f"<Lake {self.registry.database.shown_url}, warehouse {self.registry.warehouse.location}>"
 
     @property
     def settings(self) -> Settings:
@@ -179,9 +178,7 @@ class Lake:
 
     def drop_table(self, name: TableName, purge: bool = False) -> None:
         """Its files wait in quarantine; with `purge` they are deleted now."""
-        dropped = registry.tables.drop(self.registry, name, purge=purge)
-        if purge:
-            components.cleaner.purge(self.registry, dropped)
+        components.cleaner.drop(self.registry, name, purge=purge)
 
     # Metadata ---------------------------------------------------------------------------------------------------------
     def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:

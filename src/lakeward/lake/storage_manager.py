@@ -142,8 +142,8 @@ class StorageManager:
     ) -> AppendResult:
         """Replace a partition's rows by `data`, in one transaction with the retirement of the files that were there.
 
-        `partition` names every partition field: {'month': 1}, or 'month=1' as its files show it. `data` is what `lake.append` takes, files that exist too; all
-        its rows must be of that partition, and without rows the partition is empty afterwards.
+        `partition` names every partition field: {'month': 1}, or 'month=1' as its files show it. `data` is what `lake.append`
+        takes, files that exist too; all its rows must be of that partition, and without rows the partition is empty afterwards.
         """
         key, name = writes.batch_of(batch), _identifier(namespace, table)
 

@@ -29,7 +29,7 @@ from lakeward.pipeline.plain_values import array_of
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 _NOT_NUMBERS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
-_DATE_ONLY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d", re.ASCII)
+DATE_ONLY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d", re.ASCII)
 _HOURS_OF_ZONE = re.compile(r".*\d\d:\d\d.*[+-]\d\d", re.ASCII)
 _EXACT = Context(prec=80)
 _MAX_DIGITS = 1_000  # of a number in a text
@@ -383,7 +383,7 @@ def _time(value: Any, type_: str, written: bool) -> int:
 def _timestamp(value: Any, type_: str, written: bool) -> int:
     with_zone = type_.startswith("timestamptz")
     if isinstance(value, str):
-        if not with_zone and _DATE_ONLY.fullmatch(value):
+        if not with_zone and DATE_ONLY.fullmatch(value):
             value += "T00:00"  # a date alone is its first moment
         if with_zone and _HOURS_OF_ZONE.fullmatch(value):
             value += ":00"

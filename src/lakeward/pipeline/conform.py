@@ -143,8 +143,10 @@ def _from_arrow(reader: pa.RecordBatchReader, wanted: Wanted, broken: BrokenRows
 
 class Wanted(NamedTuple):
     """The columns that a table wants: their Arrow schema and Iceberg's types, what its partitions are made from, whose columns
-    must be given though they are optional, and defaults. `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that
-    have a value in it."""
+    must be given though they are optional, and defaults.
+
+    `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that have a value in it.
+    """
 
     schema: pa.Schema
     types: Mapping[str, TypeDocument]

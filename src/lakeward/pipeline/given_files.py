@@ -42,12 +42,14 @@ def checked(
         FileRefused: not_found, wrong_size, wrong_checksum or already_registered.
     """
     places = [located(engine, _path(info)) for info in infos]
-    seen: dict[str, str] = {}
-    for info, (location, _) in zip(infos, places, strict=True):
+    seen: dict[str, int] = {}
+    for number, (info, (location, _)) in enumerate(zip(infos, places, strict=True)):
         _check_words(info)
-        other = seen.setdefault(_real(location), info.path)
-        if other is not info.path or list(infos).count(info) > 1:
-            raise InvalidInput(f"{info.path} is given twice in one call (as {other}); each file enters a table once")
+        first = seen.setdefault(_real(location), number)
+        if first != number:
+            raise InvalidInput(
+                f"{info.path} is given twice in one call (as {infos[first].path}); each file enters a table once"
+            )
     known = registered([form for location, _ in places for form in _forms(location)])
     for info, (location, _) in zip(infos, places, strict=True):
         if any(form in known for form in _forms(location)):

@@ -1,11 +1,11 @@
 """Literals in filters, exactly: each becomes a value of its column's type, by the rule of `accepted`, or is refused.
 
-A number that a type cannot hold is never rounded in silence: `i > 1.5` on whole numbers is `i >= 2`, `i = 1.5` is true of none, and `i < 99999999999` of every int that there is.
+A number that a type cannot hold is never rounded in silence: `i > 1.5` on whole numbers is `i >= 2`, `i = 1.5` is true of none,
+and `i < 99999999999` of every int that there is.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import sys
 from collections.abc import Callable
@@ -72,7 +72,6 @@ from lakeward.errors import ColumnNotFound, FileRefused, InvalidFilter
 from lakeward.pipeline import accepted
 
 _EXACT = Context(prec=200)
-_DATE = re.compile(r"[+-]?\d{4,}-\d{2}-\d{2}", re.ASCII)
 _LARGEST_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
@@ -165,7 +164,7 @@ def _of_type(literal: Literal[Any], type_: Any, name: str) -> Literal[Any]:
     try:
         if isinstance(literal, StringLiteral) and not isinstance(type_, StringType):
             text = literal.value
-            if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) and _DATE.fullmatch(text):
+            if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) and accepted.DATE_ONLY.fullmatch(text):
                 text += "T00:00Z"  # a date alone is its first moment, in UTC
             (raw,) = accepted.raw_values([text], str(type_).replace(" ", ""), written=True)
             return _LITERALS[type(type_)](raw)

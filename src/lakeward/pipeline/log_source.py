@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from lakeward.config import Settings, load_settings
 from lakeward.errors import InvalidInput, LakewardError, TopicNotFound
+from lakeward.logs import log
 from lakeward.model.topics import Topic
 from lakeward.pipeline.log_read import (
     EARLIEST,
@@ -53,8 +53,6 @@ ONE_BATCH = (
     "option endingOffsets=latest and lake.log.run_to_end(writer)"
 )
 Offsets = dict[str, dict[str, Any]]
-
-log = structlog.get_logger()
 
 
 class LogSource(DataSource):

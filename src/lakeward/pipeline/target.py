@@ -59,10 +59,6 @@ class WriteTarget:
     def spec(self) -> Document:
         return self.metadata.partition_by
 
-    @property
-    def is_partitioned(self) -> bool:
-        return bool(self.spec["fields"])
-
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema to write with, field ids in its metadata."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from lakeward.store import dialect, intents, leases
 from lakeward.store.database import Database
-from lakeward.store.leases import latest
-
-SLACK = timedelta(seconds=5)  # clocks are set back a little all the time
+from lakeward.store.leases import is_impossible
 
 
 def impossible(database: Database) -> list[str]:
@@ -23,5 +19,5 @@ def impossible(database: Database) -> list[str]:
     return [
         f"{what} ends at {end.isoformat(timespec='seconds')}, later than it can"
         for what, end, length in found
-        if (last := latest(now, length)) is not None and end > last + SLACK
+        if is_impossible(end, now, length)
     ]

@@ -340,45 +340,26 @@ def change(
         found = _load(joint, dead_letter_id, lock=True)
         now = dialect.now(joint)
         _check_state(found, what, claim, now)
-        if found.status.value not in _ALLOWED[what]:
-            raise StatusConflict(
-                f"the dead letter {dead_letter_id} is {found.status.value} and cannot be {what}; "
-                f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
-            )
-        claims.check(
-            f"the dead letter {dead_letter_id}",
-            claim,
-            current=found.claim if found.status == DeadLetterStatus.PROCESSING else None,
-            until=found.claimed_until,
-            by=f" by {found.claimed_by}",
-            now=now,
-        )
         changed = _changed(joint, found, what, note)
         _end_errors(joint, [changed], what, note)
         return changed
 
 
 def _check_state(found: DeadLetter, what: str, claim: int | None, now: datetime) -> None:
+    """Raises StatusConflict."""
     if found.status.value not in _ALLOWED[what]:
         raise StatusConflict(
             f"the dead letter {found.id} is {found.status.value} and cannot be {what}; "
             f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
         )
-    _check_claim(found, claim, has_run_out=found.claimed_until is not None and found.claimed_until <= now)
-
-
-def _check_claim(found: DeadLetter, claim: int | None, *, has_run_out: bool) -> None:
-    if claim is None:
-        if found.status == DeadLetterStatus.PROCESSING and not has_run_out:
-            raise StatusConflict(
-                f"the dead letter {found.id} is claimed by {found.claimed_by} until {found.claimed_until}; give that claim's "
-                "number, or wait until it has run out"
-            )
-    elif found.status != DeadLetterStatus.PROCESSING or found.claim != claim:
-        raise StatusConflict(
-            f"the claim {claim} of the dead letter {found.id} is not current: it has run out, or the record failed again; "
-            "nothing was changed"
-        )
+    claims.check(
+        f"the dead letter {found.id}",
+        claim,
+        current=found.claim if found.status == DeadLetterStatus.PROCESSING else None,
+        until=found.claimed_until,
+        by=f" by {found.claimed_by}",
+        now=now,
+    )
 
 
 def _changed(connection: sa.Connection, found: DeadLetter, what: str, resolution: str | None) -> DeadLetter:

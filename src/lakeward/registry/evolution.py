@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.errors import TableNotFound
 from lakeward.iceberg import evolution, partitions, schemas
-from lakeward.model.names import TableName, parse_table
+from lakeward.model.names import TableName
 from lakeward.model.properties import check_level
 from lakeward.model.tables import Document, Table, TableMetadata
 from lakeward.registry import judging
 from lakeward.registry.handle import Registry
 from lakeward.registry.properties import check_properties
-from lakeward.registry.tables import Which, find_locked, find_which, no_such_version
+from lakeward.registry.tables import Which, find_locked, no_such_version
 from lakeward.store import dialect, tables
 from lakeward.store.retry import retried
 
@@ -41,12 +40,7 @@ def alter(registry: Registry, which: Which, change: str, edit: Edit) -> TableMet
         TableNotFound, InvalidName, and what `edit` raises.
     """
     with registry.database.transaction() as connection:
-        identifier = (
-            find_which(connection, registry, which).identifier if isinstance(which, Table) else parse_table(which)
-        )
-        table = find_locked(connection, registry, identifier)
-        if isinstance(which, Table) and table.table_id != which.table_id:
-            raise TableNotFound(f"Table does not exist: {identifier} (another has its name by now)")
+        table = find_locked(connection, registry, which)
         # From the registry itself: a version that memory holds would undo what somebody has changed by hand.
         versions = tables.metadata_versions(connection, table.table_id)
         edited = edit(connection, table, versions)
@@ -202,9 +196,8 @@ def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata
         InvalidSchema: live files, or those of a write under way, could not be read then.
         InvalidInput: a property that comes back cannot be used any more.
     """
-    identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        table = find_locked(connection, registry, identifier)
+        table = find_locked(connection, registry, name)
         versions = tables.metadata_versions(connection, table.table_id)
         earlier = next((each for each in versions if each.metadata_version == version), None)
         if earlier is None:

@@ -188,7 +188,8 @@ def open_registry(
         if not create and not migrate.status(database).exists:
             raise RegistryOutdated(
                 f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
-                "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` make one"
+                "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` "
+                "make one"
             )
         migrate.open_checked(database, upgrade)
         warehouse, is_checked = _warehouse(database, settings, touch_warehouse)

@@ -84,8 +84,8 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
     """Delete what ended more than `retention_days` ago; how many rows of each table.
 
     Runs that have ended, errors that are resolved or ignored, dead letters that are resolved or discarded, and versions of
-    schemas but the last 10 of each table. What somebody has asked to be kept longer (`keep_at_least`) stays as long as that. Positions, running runs, open errors and waiting dead letters stay however old,
-    and so do runs that these name.
+    schemas but the last 10 of each table. What somebody has asked to be kept longer (`keep_at_least`) stays as long as that.
+    Positions, running runs, open errors and waiting dead letters stay however old, and so do runs that these name.
 
     Raises:
         InvalidInput: days that are not above 0.
@@ -156,6 +156,7 @@ def _under(
 @retried
 def _done(registry: Registry, lease: leases.Lease) -> None:
     with registry.database.transaction() as connection:
+        locks.name(connection, LEASE)
         leases.check(connection, lease)
         upkeep.set_due(connection, CLEANUP, dialect.now(connection) + timedelta(seconds=CLEANUP_SECONDS))
 

@@ -54,15 +54,11 @@ def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0,
             if time.monotonic() >= deadline:
                 raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
             if place is None:
-                place = turns.join(registry, _queue(name))
+                place = turns.join(registry, leases.wait_queue(name))
             time.sleep(POLL_SECONDS)
     finally:
         if place is not None:
             turns.leave(registry, place)
-
-
-def _queue(name: str) -> str:
-    return f"waits:{name}:"
 
 
 @retried
@@ -72,7 +68,7 @@ def _in_turn(
     """The lease, if nobody waits who came earlier, or the name of who has it."""
     with registry.database.transaction() as connection:
         locks.tables(connection, locked)
-        first = turns.first(connection, _queue(name))
+        first = turns.first(connection, leases.wait_queue(name))
         is_next = first is None or (place is not None and first == place.name)
         lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"
         if place is not None:
@@ -93,9 +89,8 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
     if found.expires_at > now:
         # One that was set by a clock that was ahead would count for as long as that, though its owner may be dead. One who
         # lives renews it in time.
-        last = leases.latest(now, found.lease_ms, seconds)
-        if last is not None and found.expires_at > last:
-            leases.shorten(connection, name, found.fence, last)
+        if leases.is_impossible(found.expires_at, now, found.lease_ms, seconds):
+            leases.shorten(connection, name, found.fence, leases.latest(now, found.lease_ms) or until)
         return str(found.owner)
     leases.set_owner(connection, name, registry.owner, found.fence + 1, until, seconds)
     return Lease(name, registry.owner, found.fence + 1, until, seconds)
@@ -132,8 +127,7 @@ def is_held(connection: sa.Connection, name: str) -> bool:
     if found is None:
         return False
     now = dialect.now(connection)
-    last = leases.latest(now, found.lease_ms)
-    return bool(now < found.expires_at and (last is None or found.expires_at <= last))
+    return bool(now < found.expires_at) and not leases.is_impossible(found.expires_at, now, found.lease_ms)
 
 
 @contextmanager

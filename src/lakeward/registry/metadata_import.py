@@ -102,12 +102,12 @@ def _import(
     registry: Registry, name: str, prefix: str, rows: Sequence[Row], before: Collection[Any]
 ) -> list[str | Exception]:
     """What became of each row: 'imported', 'ended' or 'present', or why it was refused. `before`: ids of earlier rows."""
-    seen = set(before)
+    seen: set[Any] = set()  # among these rows
     outcomes: list[str | Exception] = []
     with registry.database.transaction() as target:
         for row in rows:
             try:
-                _check_id(row, seen)
+                _check_id(row, before, seen)
                 with target.begin_nested():  # one that is refused undoes nothing else
                     outcomes.append(_KEEP[name](target, prefix, _plain(row)))
             except _REFUSALS as error:
@@ -121,12 +121,12 @@ def _reason(error: Exception) -> str:
     return redaction.text((str(error) or type(error).__name__).splitlines()[0][:300])
 
 
-def _check_id(row: Row, seen: set[Any]) -> None:
+def _check_id(row: Row, before: Collection[Any], seen: set[Any]) -> None:
     """Rows are known again by their ids."""
     row_id = row.get("id")
     if row_id is None:
         raise ValueError("it has no id")
-    if row_id in seen:
+    if row_id in before or row_id in seen:
         raise ValueError("another row has this id")
     seen.add(row_id)
 

@@ -71,7 +71,8 @@ def register(
         TableNotFound: the table was dropped.
         BatchOutOfOrder: the batch does not start where its stream stands.
         LeaseLost: the lease's fence is no longer current.
-        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it could not be read.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it
+            could not be read.
         SyncRunNotFound: there are letters, and the run that they are of is not there.
         DeadLetterNotFound, StatusConflict, InvalidInput: of `repairs`, as `dead_letters.settle_repair` raises them.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
@@ -252,7 +253,8 @@ def insert_files(
 
     Raises:
         TableNotFound: the table was dropped.
-        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it could not be read.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it
+            could not be read.
     """
     if not files:
         _check_lives(table, tables.live_version(connection, table.table_id))

@@ -43,13 +43,15 @@ def find(connection: sa.Connection, registry: Registry, identifier: TableIdentif
     return found
 
 
-def find_locked(
-    connection: sa.Connection, registry: Registry, identifier: TableIdentifier, *, keys: bool = False
-) -> Table:
-    """The table of this name, its row locked, as it is now that nobody else changes it. With `keys` its name may be changed.
+def find_locked(connection: sa.Connection, registry: Registry, which: Which, *, keys: bool = False) -> Table:
+    """A table, its row locked, as it is now that nobody else changes it. With `keys` its name may be changed.
 
-    Raises TableNotFound.
+    Raises TableNotFound, InvalidName.
     """
+    if isinstance(which, Table):
+        locks.tables(connection, [which.table_id], keys=keys)
+        return find_which(connection, registry, which)
+    identifier = parse_table(which)
     found = find(connection, registry, identifier)
     if dialect.is_sqlite(connection):
         return found
@@ -289,7 +291,7 @@ def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
 
 
 @retried
-def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
+def drop(registry: Registry, which: Which, *, purge: bool = False) -> Table:
     """Drop a table: its name is free at once, its files wait in quarantine (with `purge`, for the next clean-up only).
 
     Writes that are under way fail at their registration.
@@ -297,9 +299,8 @@ def drop(registry: Registry, name: TableName, *, purge: bool = False) -> Table:
     Raises:
         TableNotFound, InvalidName.
     """
-    identifier = parse_table(name)
     with registry.database.transaction() as connection:
-        found = find_locked(connection, registry, identifier, keys=True)
+        found = find_locked(connection, registry, which, keys=True)
         now = dialect.now(connection)
         _retire_everything(connection, registry, found, now, now if purge else registry.quarantine_ends(now))
         tables.update(connection, found.table_id, _DROPPED | {"dropped_at": now, "last_modified": now})

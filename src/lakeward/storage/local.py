@@ -36,7 +36,6 @@ _UNREACHED = (
     errno.EREMOTEIO,
 )
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _ATTEMPTS = 1_000  # to write into a folder that somebody who cleans up removes in the same moment
 
 

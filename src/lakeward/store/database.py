@@ -166,8 +166,9 @@ class Database:
         if self._turn in _turns_of_thread():
             raise NestedTransaction(
                 f"this thread is in a transaction of the registry {self.shown_url}, and another one would wait for it or be "
-                "committed apart from it: pass its connection on (`connection=`) where that is taken, and do the rest before the block or after it. Rows "
-                "and where they came from are committed together by append(..., batch=(stream, id, from, to))"
+                "committed apart from it: pass its connection on (`connection=`) where that is taken, and do the rest before the "
+                "block or after it. Rows and where they came from are committed together by append(..., batch=(stream, id, "
+                "from, to))"
             )
 
     def check_usable(self) -> None:

@@ -80,16 +80,16 @@ def of_error(connection: sa.Connection, error_log_id: int, *, lock: bool = False
 def of_source(
     connection: sa.Connection, schema_name: str, table_name: str, source: str, statuses: Iterable[str]
 ) -> list[DeadLetter]:
-    """Those in one of these states whose source_record_id is `source`, a colon and something, locked, by id."""
+    """Those in one of these states whose source_record_id is `source`, a colon and a number, locked, by id."""
     query = sa.select(*_COLUMNS).where(
         _c.schema_name == schema_name,
         _c.table_name == table_name,
         _HAS_SOURCE,
-        _c.source_record_id > f"{source}:",
-        _c.source_record_id < f"{source};",  # what follows a colon
+        dialect.begins_then_digits(_c.source_record_id, f"{source}:"),
         _c.status.in_(list(statuses)),
     )
-    return [_record(row) for row in connection.execute(query.order_by(_c.id).with_for_update()).mappings()]
+    locked = query.order_by(_c.id).with_for_update(key_share=True)
+    return [_record(row) for row in connection.execute(locked).mappings()]
 
 
 def update(connection: sa.Connection, dead_letter_id: int, values: Mapping[str, Any]) -> DeadLetter:

@@ -15,6 +15,7 @@ def is_sqlite(connection: sa.Connection) -> bool:
     return connection.dialect.name == "sqlite"
 
 
+MOST_DIGITS = 20  # that follow each other in a text which is looked for by its beginning
 _PG_NOW = sa.text("SELECT clock_timestamp()")
 
 
@@ -64,6 +65,11 @@ def insert_of(name: str, table: sa.Table) -> Any:
 def begins(column: sa.ColumnElement[str], start: str) -> sa.ColumnElement[bool]:
     """Whether a text begins with another. LIKE would ignore case on SQLite, and take % and _ for more than they are."""
     return sa.func.substr(column, 1, len(start)) == start
+
+
+def begins_then_digits(column: sa.ColumnElement[str], start: str) -> sa.ColumnElement[bool]:
+    """Whether a text begins with another and goes on with a digit: what an index finds, whatever the collation."""
+    return sa.and_(column.between(f"{start}0", start + "9" * MOST_DIGITS), begins(column, start))
 
 
 def in_integers(connection: sa.Connection, column: sa.ColumnElement[int], values: Iterable[int]) -> Any:

@@ -67,7 +67,9 @@ class Gate:
             raise self._unusable(error) from error
         if not self._inside:
             self.threads.release()
-        return self._inside
+            return False
+        self._holder = threading.get_ident()
+        return True
 
     # What the lock file says ------------------------------------------------------------------------------------------
     @property

@@ -11,7 +11,7 @@ from lakeward.model.tables import Table
 from lakeward.model.topics import Topic
 from lakeward.store import locks
 from lakeward.store.dialect import begins, in_texts
-from lakeward.store.leases import latest
+from lakeward.store.leases import is_impossible, latest
 from lakeward.store.prepared import Prepared
 from lakeward.store.records import columns, record, records
 from lakeward.store.schema import pending_writes
@@ -68,9 +68,9 @@ def shorten_impossible(connection: sa.Connection, below: str, now: datetime, sec
     were set by a clock that was ahead. How many were."""
     shortened = 0
     for found in current(connection, now):
-        last = latest(now, found.lease_ms, seconds)
-        if last is not None and found.lease_until > last and found.prefix.startswith(below):
+        if found.prefix.startswith(below) and is_impossible(found.lease_until, now, found.lease_ms, seconds):
             change = pending_writes.update().where(_c.intent_id == found.intent_id, _c.lease_until == found.lease_until)
+            last = latest(now, found.lease_ms, seconds)
             shortened += connection.execute(change.values(lease_until=last)).rowcount
     return shortened
 

@@ -5,11 +5,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.store.dialect import begins, is_sqlite
+from lakeward.store.dialect import MOST_DIGITS, begins, begins_then_digits, is_sqlite
 from lakeward.store.schema import leases
 
 OF_ONE = ("compact", "hold", "keep", "merge", "partition", "turn")  # kinds of leases that are of one table or topic
 LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
+SLACK = timedelta(
+    seconds=5
+)  # clocks are set back a little all the time, and a row may be newer than the time it is compared with
 
 _c = leases.c
 
@@ -23,6 +26,12 @@ def latest(now: datetime, lease_ms: int | None, seconds: float | None = None) ->
     if lease_ms is not None:
         return now + timedelta(milliseconds=lease_ms)
     return None if seconds is None else now + timedelta(seconds=seconds)
+
+
+def is_impossible(end: datetime, now: datetime, lease_ms: int | None, seconds: float | None = None) -> bool:
+    """Whether a lease of a length ends later than one can that begins now: a clock that was ahead has set it."""
+    last = latest(now, lease_ms, seconds)
+    return last is not None and end > last + SLACK
 
 
 def milliseconds(seconds: float | None) -> int | None:
@@ -89,22 +98,23 @@ def current(connection: sa.Connection, now: datetime) -> list[Any]:
 
 
 # Queues -----------------------------------------------------------------------------------------------------------------
-PLACE_DIGITS = 20
+def wait_queue(name: str) -> str:
+    """The queue of those who wait for a lease: what the names of its places begin with."""
+    return f"waits:{name}:"
 
 
 def place_name(queue: str, number: int, unique: str) -> str:
     """The name of a place in a queue: in the order of the numbers, by whatever collation."""
-    return f"{queue}{number:0{PLACE_DIGITS}d}:{unique}"
+    return f"{queue}{number:0{MOST_DIGITS}d}:{unique}"
 
 
 def _places(queue: str) -> sa.ColumnElement[bool]:
-    span = _c.name.between(queue + "0" * PLACE_DIGITS, queue + "9" * PLACE_DIGITS)  # what an index finds
-    return sa.and_(span, begins(_c.name, queue))
+    return begins_then_digits(_c.name, queue)
 
 
 def _is_current(now: datetime, last: datetime) -> sa.ColumnElement[bool]:
     """`last`: when a lease ends that begins now; no place is kept for longer."""
-    return sa.and_(_c.expires_at > now, _c.expires_at <= last)
+    return sa.and_(_c.expires_at > now, _c.expires_at <= last + SLACK)
 
 
 def first_place(connection: sa.Connection, queue: str, now: datetime, last: datetime) -> str | None:
@@ -120,8 +130,10 @@ def delete_place(connection: sa.Connection, name: str) -> None:
 
 
 def delete_of(connection: sa.Connection, owner_uuid: str) -> None:
-    """Those of a table or topic that is gone for good, whose UUID is in their names: their fences are needed no more."""
-    is_its = sa.or_(*(begins(_c.name, f"{kind}:{owner_uuid}") for kind in OF_ONE))
+    """Those of a table or topic that is gone for good, whose UUID is in their names, and places in the queues for them: their
+    fences are needed no more."""
+    names = [f"{kind}:{owner_uuid}" for kind in OF_ONE]
+    is_its = sa.or_(*(begins(_c.name, name) for each in names for name in (each, wait_queue(each))))
     connection.execute(leases.delete().where(_c.name.in_(sa.select(_c.name).where(is_its).with_for_update())))
 
 

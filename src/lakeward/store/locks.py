@@ -53,6 +53,7 @@ GUARDED = {
     "segments": "partitions",
     "producer_batches": "topics",
     "consumer_offsets": "consumer_groups",
+    "upkeep": "names",
 }
 _RANKS = {name: rank for rank, name in enumerate(ORDER)}
 _KEY = "lakeward_locks"  # in the connection's `info`

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 from lakeward.components import fleet
+from lakeward.components.background import Deadline
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.model.events import Registers
 from lakeward.registry import Registry
@@ -35,12 +34,9 @@ class Hanging(Recorder):
         self.runs.clear()
 
 
-def test_a_component_that_does_not_stop_keeps_the_program_for_a_bounded_time(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet, "STOP_SECONDS", 0.05)
+def test_a_component_that_does_not_stop_keeps_the_program_for_a_bounded_time(registry: Registry) -> None:
     hanging = Hanging()
-    with fleet.running(registry, ["snapshotter"], quick(), {"compactor": hanging}) as running:
+    with fleet.running(registry, ["snapshotter"], quick(), {"compactor": hanging}, Deadline(0.05)) as running:
         assert hanging.runs.wait(30)
         assert set(running.components) == {"snapshotter", "compactor"}
     assert hanging.runs.is_set()

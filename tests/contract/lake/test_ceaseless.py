@@ -174,6 +174,26 @@ def test_files_that_are_replaced_before_each_try_keep_no_flush_from_its_end(
     assert_nothing_left_over(lake, NAME)
 
 
+def test_an_interrupt_of_who_makes_a_shared_flush_is_no_interrupt_of_the_others(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(lake, NAME)
+    lake.append(NAME, ROWS)
+    flight, is_ours = flushing.board(lake.registry, snapshots.goal(lake.registry, table.table_id), "query")
+    shared, is_theirs_too = flushing.board(lake.registry, flight.goal, "query")
+    assert is_ours and not is_theirs_too and shared is flight
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(flushing, "committed", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            flight.fly()
+    assert isinstance(shared.result.exception(timeout=0), LeaseHeld)  # upon which a flush, or a load, asks again
+    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+
+
 def test_turns_are_given_in_the_order_of_the_queue_and_leave_no_row(lake: Lake) -> None:
     table = make_table(lake, NAME)
     order: list[int] = []

@@ -644,6 +644,19 @@ def test_a_letter_that_cannot_be_repaired_by_this_write_leaves_nothing_written(l
     assert objects(lake, lake.table(NAME)) == set()
 
 
+def test_letters_of_a_batch_are_found_again_whatever_the_database_s_collation(lake: Lake) -> None:
+    if not lake.registry.database.is_sqlite:
+        with lake.registry.database.transaction() as connection:
+            connection.exec_driver_sql(
+                'ALTER TABLE dead_letter_queue ALTER COLUMN source_record_id TYPE text COLLATE "en-x-icu"'
+            )
+    table(lake)
+    for count in (11, 2):
+        lake.append(NAME, [{"id": None}] * count, batch=("s", "1"))
+    lake.append(NAME, [{"id": 1}], batch=("s", "1"))
+    assert [each.status for each in letters(lake)] == [DeadLetterStatus.RESOLVED] * 11
+
+
 def test_a_batch_none_of_whose_rows_fitted_has_not_spent_its_key(lake: Lake) -> None:
     table(lake)
     bad = [{"id": "a"}, {"id": "b"}]

@@ -258,6 +258,21 @@ def test_a_hold_that_a_clock_set_ahead_holds_nothing(registry: Registry) -> None
         assert not leases.is_held(connection, "hold")
 
 
+def test_a_clock_that_is_set_back_a_little_frees_no_lease_and_no_place(registry: Registry) -> None:
+    """Nor does a row that is newer than the time it is compared with."""
+    leases.acquire(registry, "hold", seconds=60)
+    place = turns.join(registry, "turn:one:")
+    with registry.database.transaction() as connection:
+        later = schema.leases.c.name, dialect.now(connection) + timedelta(seconds=2)
+        for name, length in (("hold", 60.0), (place.name, turns.LEASE_SECONDS)):
+            end = later[1] + timedelta(seconds=length)
+            connection.execute(schema.leases.update().where(later[0] == name).values(expires_at=end))
+    assert turns.join(registry, "turn:one:") != place  # which deletes the places of those who died
+    with registry.database.read() as connection:
+        assert leases.is_held(connection, "hold")
+        assert turns.first(connection, "turn:one:") == place.name
+
+
 def test_one_who_died_in_a_queue_while_the_clock_was_ahead_keeps_nobody(made_url: str, tmp_path: Path) -> None:
     with open_at(made_url, tmp_path) as ours, open_at(made_url, tmp_path) as theirs:
         turns.join(ours, "waits:compact:")

@@ -32,6 +32,17 @@ from tests.support.registries import (
 ODD = ("a.b", "quo'te", 'dou"ble', "per%cent", "naïve 注文 😀", "a b", "back`tick", "x\\y", ":name", "a/../b", "?#[]*")
 
 
+def test_a_drop_of_a_table_that_was_found_takes_no_other_one_of_its_name(registry: Registry) -> None:
+    first = make_table(registry)
+    tables.drop(registry, first)
+    second = make_table(registry)
+    with pytest.raises(TableNotFound):
+        tables.drop(registry, first)
+    assert tables.load(registry, NAME) == second
+    moved = tables.rename(registry, NAME, "sales.moved")
+    assert tables.drop(registry, second).table_id == moved.table_id
+
+
 def test_a_table_is_found_again_as_it_was_made(registry: Registry) -> None:
     made = make_table(registry, properties={"owner": "Zoë"}, compression="snappy", partition_by=["name"])
     found, metadata = tables.load_with_metadata(registry, NAME)

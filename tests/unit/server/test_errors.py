@@ -79,6 +79,8 @@ def test_every_error_of_lakeward_has_a_status_of_http() -> None:
         errors.RegistryTooNew,
         errors.DatabaseError,
         errors.TransactionConflict,
+        errors.RegistryLost,
+        errors.ForkedProcess,
     ],
 )
 def test_no_answer_shows_where_the_registry_is_or_what_its_driver_says(error: type[errors.LakewardError]) -> None:

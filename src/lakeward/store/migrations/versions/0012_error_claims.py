@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from lakeward.store.types import Int64
-
 revision = "0012"
 down_revision = "0011"
 branch_labels = None
 depends_on = None
 
+INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
-    op.add_column("error_log", sa.Column("claim", Int64, nullable=False, server_default=sa.text("0")))
+    op.add_column("error_log", sa.Column("claim", INT64, nullable=False, server_default=sa.text("0")))
     op.execute("UPDATE registry_info SET schema_version = 12")
 
 
