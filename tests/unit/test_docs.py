@@ -19,6 +19,7 @@ from lakeward.iceberg.merging import Rule
 from lakeward.model import properties
 from lakeward.model.properties import ENGINES, PROPERTIES, Property
 from lakeward.pipeline.compaction_plan import Rules
+from lakeward.store import schema
 from tools import reference
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,6 +28,15 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_reference_names_every_setting() -> None:
     text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
     assert [f.name for f in fields(Settings) if f"`{f.name}`" not in text] == []
+
+
+def test_the_page_of_the_registry_has_a_row_for_each_column_of_each_table() -> None:
+    text = (DOCS / "reference" / "registry.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    for table in schema.metadata.tables.values():
+        rows = re.findall(r"^\| \**([\w, *]+?)\** \|", sections.get(table.name, ""), re.MULTILINE)
+        named = {name for row in rows for name in re.findall(r"\w+", row)}
+        assert [column.name for column in table.columns if column.name not in named] == [], table.name
 
 
 def test_the_tuning_page_tells_the_defaults_of_the_code() -> None:
