@@ -58,7 +58,7 @@ def result_type(transform: str, source: str) -> str:
 
 
 def transform_value(transform: str, source: str, raw: Any) -> Any:
-    """The raw result for a raw value of the source type; null stays null. It may be more than a manifest holds: `is_held`."""
+    """The raw result for a raw value of the source type; null stays null. It may be more than a manifest holds: `check_held`."""
     return None if raw is None else _function(transform, source)(raw)
 
 
