@@ -65,6 +65,20 @@ def test_a_server_clears_a_write_that_dies_while_it_runs(
         until(lambda: not list(registry.engine(intent.prefix).list(intent.prefix)), seconds=100)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_server_of_many_tables_that_is_told_to_end_ends_within_seconds(tmp_path: Path) -> None:
+    with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse", durable=False) as lake:
+        for number in range(2_000):
+            lake.create_table(f"shop.t{number}", {"id": "long"}, properties={"lakeward.snapshot.every-seconds": "1"})
+        with serving(f"sqlite:///{tmp_path}/registry.db", tmp_path) as server:
+            until(lambda: is_active(lake.registry), seconds=100)
+            server.send_signal(signal.SIGTERM)
+            output, _ = server.communicate(timeout=30)
+            assert server.returncode == 143, output
+            assert not is_active(lake.registry), output
+
+
 @contextmanager
 def a_java_that_never_comes_up(folder: Path) -> Iterator[dict[str, str]]:
     """An environment whose Java says what it is, and hangs when Spark starts with it."""
