@@ -71,5 +71,5 @@ def parse_table(name: TableName) -> TableIdentifier:
     """
     parts = (*name.namespace, name.name) if isinstance(name, TableIdentifier) else _parts(name, "table")
     if len(parts) < 2:
-        raise InvalidName(f"table {name!r} names no namespace; write 'namespace.table' or ('namespace', 'table')")
+        raise InvalidName(f"table {'.'.join(map(str, parts))!r} names no namespace; write 'namespace.table'")
     return TableIdentifier(parse_namespace(parts[:-1]), check_level(parts[-1], "table"))

@@ -54,6 +54,8 @@ def test_what_is_no_name_at_all_is_refused_as_a_name(name: Any) -> None:
 def test_a_table_without_a_namespace_is_refused_with_the_way_out() -> None:
     with pytest.raises(InvalidName, match=r"'orders' names no namespace; write 'namespace\.table'"):
         parse_table("orders")
+    with pytest.raises(InvalidName, match=r"table 'orders' names no namespace"):
+        parse_table(("orders",))  # as the command reads it
     with pytest.raises(InvalidName, match="empty"):
         parse_namespace(())
 
