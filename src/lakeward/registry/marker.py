@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -39,9 +41,11 @@ def check(engine: StorageEngine, warehouse: str, registry_uuid: str, *, is_new: 
     """Check that a warehouse is a registry's, and mark one that is not marked yet. `is_new`: the registry knows nothing of it.
 
     Raises:
-        WarehouseTaken: it is another's, or a new one's and holds files of a lakehouse.
+        WarehouseTaken: it is another's, or a new one's and stands in another's or holds files of a lakehouse.
         StorageError.
     """
+    if is_new:
+        _check_apart(engine, warehouse, registry_uuid)
     found = owner(engine, warehouse)
     if found is None and is_new and _holds_files(engine, warehouse):
         raise WarehouseTaken(
@@ -64,6 +68,21 @@ def check(engine: StorageEngine, warehouse: str, registry_uuid: str, *, is_new: 
             f"the warehouse {warehouse} belongs to the registry {found}, and this one is {registry_uuid}: open that one, or "
             f"choose another warehouse. {_WAY_OUT}"
         )
+
+
+def _check_apart(engine: StorageEngine, warehouse: str, registry_uuid: str) -> None:
+    """Raises WarehouseTaken: a folder above is the warehouse of another registry, whose clean-up would meet what is here."""
+    scheme, _, path = warehouse.partition("://")
+    for parent in (str(each) for each in PurePosixPath(path).parents):
+        if parent in ("/", "."):
+            continue
+        with contextlib.suppress(StorageError):  # what cannot be read there is nobody's that could be told
+            found = owner(engine, f"{scheme}://{parent}")
+            if found not in (None, registry_uuid):
+                raise WarehouseTaken(
+                    f"the warehouse {warehouse} stands in {scheme}://{parent}, which is the warehouse of the registry {found}: "
+                    f"choose a folder outside of it; if that registry is gone for good, delete {scheme}://{parent}/{NAME}"
+                )
 
 
 def mark(engine: StorageEngine, warehouse: str, registry_uuid: str) -> None:

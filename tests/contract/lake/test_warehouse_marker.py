@@ -54,6 +54,19 @@ def test_an_empty_registry_over_a_full_warehouse_is_refused(made_url: str, tmp_p
         assert marker_of(tmp_path).exists(), "its own registry marks it"
 
 
+def test_a_warehouse_inside_of_anothers_is_refused(made_url: str, tmp_path: Path) -> None:
+    full(made_url, tmp_path)
+    inside = tmp_path / "warehouse" / "deep" / "inside"
+    with pytest.raises(WarehouseTaken, match="choose a folder outside of it") as refused:
+        connect(another(tmp_path), inside)
+    advised = str(refused.value).rpartition("delete file://")[2]
+    assert not (inside / marker.NAME).exists()
+    Path(advised).unlink()
+    with connect(another(tmp_path), inside) as lake:
+        make_table(lake, NAME)
+    assert (inside / marker.NAME).exists()
+
+
 def test_a_registry_whose_warehouse_is_anothers_meanwhile_writes_and_deletes_nothing(
     made_url: str, tmp_path: Path
 ) -> None:
