@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import lakeward
-from lakeward.registry import Registry, intents, leases
+from lakeward.model.operations import SyncRun, SyncStatus
+from lakeward.registry import Registry, intents, leases, runs
 from tests.support.registries import make_table, open_at
 from tests.support.waiting import until
 
@@ -134,3 +135,42 @@ def test_a_server_where_there_is_no_lakehouse_asks_for_create(tmp_path: Path) ->
     finally:
         server.terminate()
         server.wait(30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_server_is_told_to_end_during_a_compaction_and_its_runs_say_what_was_done(tmp_path: Path) -> None:
+    names = [f"shop.t{number}" for number in range(4)]
+    config = tmp_path / "lakeward.toml"
+    config.write_text("[components.compactor]\ninterval_seconds = 0.2\n")
+    with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse", durable=False) as lake:
+        for name in names:
+            lake.create_table(name, {"id": "long"})
+            for number in range(12):
+                lake.append(name, [{"id": number}])
+        command = [sys.executable, "-m", "lakeward.cli.main", "serve", "--port", "0", "--config", str(config)]
+        where = ["--registry", f"sqlite:///{tmp_path}/registry.db", "--warehouse", str(tmp_path / "warehouse")]
+        server = subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            # The first is done, so Spark is there, and the next one is in hand.
+            until(lambda: any(run.status == SyncStatus.COMPLETED for run in compactions(lake)), seconds=300)
+            server.send_signal(signal.SIGTERM)
+            output, _ = server.communicate(timeout=60)
+            assert server.returncode == 143, output
+        finally:
+            server.kill()
+            server.wait()
+        done = {str(lake.table(name).identifier): len(lake.files(name)) == 1 for name in names}
+        assert any(done.values()), output
+        told = compactions(lake)
+        assert all(run.status in (SyncStatus.COMPLETED, SyncStatus.CANCELLED) for run in told), told
+        completed = [run for run in told if run.status == SyncStatus.COMPLETED]
+        assert [run.records_processed for run in completed] == [12] * sum(done.values()), (told, output)
+        assert all(run.records_processed == 0 for run in told if run not in completed), told
+        for name in names:
+            assert sorted(row["id"] for row in lake.scan(name).read_all().to_pylist()) == list(range(12))
+            assert len(lake.files(name)) in (1, 12)
+
+
+def compactions(lake: lakeward.Lake) -> list[SyncRun]:
+    return [run for run in runs.list_runs(lake.registry) if run.source_info == {"component": "compactor"}]

@@ -137,11 +137,12 @@ def test_the_format_reads_batches_with_the_options_of_kafkas(
     assert rows(part) == scanned(lake, start={0: 3, 1: -2, 2: -1}, end={0: 9, 1: 2, 2: -1})
     assert rows(spark.read.format("lakeward").options(**{**options, "subscribe": ""}).load("orders")) == scanned(lake)
     # What was loaded means that topic, not one made under its name since.
+    unread = spark.read.format("lakeward").options(**options).load()
     MetadataStore(lake).delete_topic("orders")
     MetadataStore(lake).create_topic(TopicConfig("orders", 3))
     lake.log.append("orders", numbered(5))
     with pytest.raises(PySparkException, match="orders was deleted and made again"):
-        whole.count()
+        unread.count()
     assert rows(spark.read.format("lakeward").options(**options).load()) == scanned(lake)
 
 
