@@ -239,8 +239,9 @@ class Database:
             connection.close()
         except Exception:
             # It is broken. What was raised before says more, and of a commit it says nothing.
-            connection.invalidate()
-            connection.close()
+            if not connection.closed:
+                connection.invalidate()
+                connection.close()
 
     def _begin(self, connection: sa.Connection, durable: bool) -> int | None:
         """Begin; a descriptor of SQLite's log if the transaction is to be synced by it."""

@@ -141,6 +141,20 @@ def test_a_transaction_in_one_that_is_to_be_the_only_one_is_refused(database: Da
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", ["read", "outside_transactions"])
+def test_a_server_that_ends_the_connection_after_the_last_answer_takes_nothing_of_it_back(
+    pg_url: str, way: str
+) -> None:
+    database = Database(pg_url)
+    with getattr(database, way)() as connection:
+        number = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with psycopg.connect(pg_url.replace("+psycopg", ""), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [number])
+    with database.read() as connection:
+        assert connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one() != number
+    database.close()
+
+
 def test_a_server_that_ends_the_connection_in_commit_leaves_it_unknown(pg_url: str) -> None:
     database = Database(pg_url)
     migrate.create_or_upgrade(database)
