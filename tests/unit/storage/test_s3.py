@@ -33,8 +33,8 @@ def test_a_store_that_is_silent_is_an_error_in_bounded_time(silent: str, call: C
             "region": "us-east-1",
             "access_key": "a",
             "secret_key": "b",
-            "connect_timeout": 1,
-            "read_timeout": 1,
+            "connect_timeout": 0.2,
+            "read_timeout": 0.2,
         }
     )
     with pytest.raises(StorageError):
