@@ -122,7 +122,7 @@ def test_a_registry_that_is_made_anew_at_the_same_address_has_versions_of_its_ow
     for name in ("customers", "people"):
         for file in tmp_path.glob("registry.db*"):
             file.unlink()
-        with registries.open_at(url, tmp_path) as opened:
+        with registries.open_at(url, tmp_path / name) as opened:
             schema_versions.register(opened, "shop", name, V1)
             assert schema_versions.load(opened, "shop", name).table_name == name
 
