@@ -11,6 +11,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.errors import LakewardError, TableAlreadyExists, TableNotFound
+from lakeward.registry import marker
 from tests.contract.store import processes
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, rows_of
@@ -29,7 +30,11 @@ def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
 
 
 def warehouse_objects(folder: Path) -> set[str]:
-    return {f"file://{path}" for path in (folder / "warehouse").rglob("*") if path.is_file()}
+    """Every object in the warehouse but the one, which must be there, that says whose it is."""
+    found = {f"file://{path}" for path in (folder / "warehouse").rglob("*") if path.is_file()}
+    mark = f"file://{folder / 'warehouse' / marker.NAME}"
+    assert mark in found
+    return found - {mark}
 
 
 def settle(lake: Lake) -> None:
