@@ -330,10 +330,16 @@ def test_an_on_refresh_that_hangs_opens_the_circuit_and_the_component_refreshes_
     until(lambda: len(other.events) == 3)  # nobody else notices
     assert mirror.events == []
     go.set()
-    until(lambda: component(astha).breaker == "closed" and mirror.refreshes == 3, astha.status)
+    until(lambda: component(astha).breaker == "closed" and mirror.refreshes >= 3, astha.status)
     mirror.expect_true()
-    touch(registry, 1)
-    until(lambda: mirror.events)
+
+    def comes() -> (
+        bool
+    ):  # a busy machine may take longer than the limit for a refresh, which comes again and covers a change
+        touch(registry, 1)
+        return bool(mirror.events)
+
+    until(comes, astha.status)
     mirror.expect_true()
     until(lambda: component(astha).status == "active", astha.status)
 
