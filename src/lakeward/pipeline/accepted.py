@@ -56,6 +56,10 @@ _NATIVE: dict[str, type] = {
 }  # fmt: skip
 
 
+# A float of that size is written with fewer digits than it has: those who read them would take another number.
+SEVERAL = "a floating number of its size stands for several whole ones; give it as a whole number"
+
+
 # Columns ------------------------------------------------------------------------------------------------------------------
 def decode(given: Sequence[Any], type_: TypeDocument, path: str, *, written: bool = False) -> pa.Array:
     """Python values, nested ones too, as an array of the Arrow type of an Iceberg type; None is null.
@@ -299,6 +303,9 @@ def _whole(value: Any, type_: str, written: bool) -> int:
             raise _Hint("it is too large")
         if number != number.to_integral_value(context=_EXACT):
             raise _Hint("round it before")
+        is_float = "e" in value.lower() if isinstance(value, str) else isinstance(value, float) or written
+        if is_float and Decimal(float(number)) != number:
+            raise _Hint(SEVERAL)
     low, high = (-(2**31), 2**31 - 1) if type_ == "int" else (-(2**63), 2**63 - 1)
     if not low <= int(number) <= high:
         raise _Hint("it is too large")

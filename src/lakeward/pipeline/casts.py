@@ -7,6 +7,7 @@ the table's type is refused. A type none of whose values is one is refused befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -177,7 +178,7 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Cast | None:
 
     if pt.is_floating(source):
         if pt.is_integer(target):
-            return safe
+            return lambda array: _floating_to_whole(array, target)
         if pt.is_floating(target):
             return lambda array: accepted.narrowed(array, target)
         # By the digits that a number is written with.
@@ -192,6 +193,16 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Cast | None:
         return safe if pt.is_integer(target) else None
     of_time = (pt.is_timestamp(source) and pt.is_timestamp(target)) or (pt.is_time(source) and pt.is_time64(target))
     return safe if of_time else None
+
+
+def _floating_to_whole(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Raises ArrowInvalid, FileRefused: a value is no whole number, or of a size at which it stands for several."""
+    whole = pc.cast(array, target)
+    is_large = pc.or_(pc.greater(whole, 1 << 24), pc.less(whole, -(1 << 24)))
+    written, kept = pc.cast(array.filter(is_large), pa.string()).to_pylist(), whole.filter(is_large).to_pylist()
+    if any(Decimal(text) != value for text, value in zip(written, kept, strict=True)):
+        raise FileRefused("wrong_type", accepted.SEVERAL)
+    return whole
 
 
 def _converted(array: pa.Array, target: pa.DataType, path: str, convert: Cast) -> pa.Array:
