@@ -137,11 +137,7 @@ class _Torn:
 
     def is_open(self, delimiter: str) -> bool:
         """Whether the file's last row is torn by a quote that nothing closes."""
-        try:
-            list(csv.reader([self._last], delimiter=delimiter, strict=True))
-        except csv.Error as error:
-            return "unexpected end" in str(error)
-        return False
+        return _is_open([self._last], delimiter)
 
     def settle(self) -> None:
         """Raises FileRefused: there is such a row, and none may be broken, or there are too many."""
@@ -156,6 +152,14 @@ class _Torn:
         for number in self._numbers:
             counted += number <= counted
         return counted
+
+
+def _is_open(lines: Sequence[str], delimiter: str) -> bool:
+    try:
+        list(csv.reader(lines, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        return "unexpected end" in str(error)
+    return False
 
 
 def _whole(reader: Any, name: str) -> Iterator[pa.RecordBatch]:
@@ -202,6 +206,8 @@ def _open(source: pa.NativeFile, name: str, delimiter: str, torn: _Torn) -> tupl
         return pacsv.open_csv(end, read, parse(torn.found), texts), end
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         if "Empty CSV file" in str(error):
+            if _is_open(end.head.decode(errors="replace").splitlines(keepends=True), delimiter):
+                raise FileRefused("truncated", f"{name}: a quote of its first line is left open; close it") from error
             return None
         if "straddling" in str(error):
             raise _too_long(name) from error

@@ -45,6 +45,16 @@ def test_a_quote_left_open_is_noticed(tmp_path: Path, written: Callable[[Path, s
 
 
 @FORMS
+@pytest.mark.parametrize("text", ['a,"b\n1,2\n', 'a,"b\r\n1,2', '"a,b\n1,2\n'])
+def test_a_quote_left_open_in_the_names_is_noticed(
+    tmp_path: Path, written: Callable[[Path, str], Path], text: str
+) -> None:
+    with pytest.raises(FileRefused) as caught:
+        import_files(target_for(tmp_path / "lake", SCHEMA), [written(tmp_path, text)])
+    assert caught.value.reason in ("truncated", "unknown_column")
+
+
+@FORMS
 @pytest.mark.parametrize("before", ["1,2\n", MANY], ids=["at once", "late"])
 def test_a_quote_left_open_before_a_long_rest_is_noticed(
     tmp_path: Path, written: Callable[[Path, str], Path], before: str
