@@ -408,6 +408,20 @@ class SparkMissing(LakewardError):
     code = "spark_missing"
 
 
+class ExecutorsUnfit(LakewardError):
+    """The executors of a Spark cluster lack what a job needs there: Lakeward, the warehouse's folder, or keys for it. Nothing was
+    written to the table."""
+
+    code = "executors_unfit"
+
+
+class ServerUnavailable(LakewardError):
+    """No `lakeward serve` answers where a setting or a session's catalog leads."""
+
+    code = "server_unavailable"
+    status = 503
+
+
 class SparkConnectUnsupported(LakewardError):
     """The session has no JVM gateway, so a staged write is impossible."""
 

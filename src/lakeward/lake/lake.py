@@ -525,7 +525,10 @@ class Lake:
         Raises:
             TableNotFound, InvalidName, InvalidSetting, SparkMissing, JavaMissing.
             LeaseHeld: somebody else is compacting the table.
+            SparkConnectUnsupported: the session is one of Spark Connect.
         """
+        if spark is not None:
+            pipeline.spark_jvm.gateway(spark, pipeline.spark_jvm.COMPACT)
         return pipeline.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
 
     def status(self) -> components.status.Status:
@@ -557,9 +560,13 @@ class Lake:
 
     # Engines ----------------------------------------------------------------------------------------------------------
     def serve(self) -> tuple[str, str | None]:
-        """(URL, token) of the REST catalog: the settings' server, or one in this process for as long as the lake is open."""
+        """(URL, token) of the REST catalog: the settings' server, or one in this process for as long as the lake is open.
+
+        Raises:
+            ServerUnavailable: the settings name several servers, and none answers.
+        """
         if self.settings.server_url:
-            return self.settings.server_url, self.settings.token
+            return pipeline.catalog_server.first_of(self.settings.server_url), self.settings.token
         self.registry.database.check_usable()  # a forked child's catalog would be the parent's
         with self._lock:
             if self._server is None:

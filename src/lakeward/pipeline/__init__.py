@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lakeward import late
 
 if TYPE_CHECKING:
-    from lakeward.pipeline import compaction, compaction_plan, scan, spark_session
+    from lakeward.pipeline import catalog_server, compaction, compaction_plan, scan, spark_jvm, spark_session
 
-__all__ = ["compaction", "compaction_plan", "scan", "spark_session"]
+__all__ = ["catalog_server", "compaction", "compaction_plan", "scan", "spark_jvm", "spark_session"]
 
 __getattr__ = late.attributes(__name__)

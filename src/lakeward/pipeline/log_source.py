@@ -8,6 +8,7 @@ file and LAKEWARD_* variables as everywhere else. A stream's offsets are {topic:
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -166,7 +167,30 @@ class _Reading:
         return [*tasks, _Task(waiting, config, self.fail)] if waiting else tasks
 
 
-class _Task(InputPartition):
+class _Shipped:
+    """What is sent to executors, and says there what is missing where Lakeward is: by itself it could not even be read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        def arrive(name: str, state: bytes) -> Any:  # pickled by its code
+            import pickle
+            import sys
+
+            try:
+                from lakeward.pipeline import log_source
+            except ImportError as error:
+                raise RuntimeError(
+                    f"the format lakeward runs Lakeward's code on executors, and {sys.executable} lacks it ({error}): install lakeward "
+                    "for their interpreter (spark.pyspark.python), or ship an environment that has it (spark.archives); or read with "
+                    "lake.log.read(spark, topic), which needs nothing there"
+                ) from error
+            made = object.__new__(getattr(log_source, name))
+            made.__dict__.update(pickle.loads(state))  # noqa: S301 - from where the rest of the job is from
+            return made
+
+        return arrive, (type(self).__name__, pickle.dumps(self.__dict__))
+
+
+class _Task(_Shipped, InputPartition):
     def __init__(self, slices: list[Slice], config: dict[str, Any], fail: bool) -> None:
         super().__init__(None)
         self.slices, self.config, self.fail = slices, config, fail
@@ -212,7 +236,7 @@ def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:
 
 
 # Batches ------------------------------------------------------------------------------------------------------------------
-class _BatchReader(DataSourceReader):
+class _BatchReader(_Shipped, DataSourceReader):
     def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:
         self._options, self._known = options, known
 
@@ -228,7 +252,7 @@ class _BatchReader(DataSourceReader):
 
 
 # Streams ------------------------------------------------------------------------------------------------------------------
-class _StreamReader(DataSourceStreamReader):
+class _StreamReader(_Shipped, DataSourceStreamReader):
     """One process of Spark's calls all but `read`, one call after the other; tasks call `read`."""
 
     def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:

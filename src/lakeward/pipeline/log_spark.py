@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.model.topics import Topic
-from lakeward.pipeline.executors import may_be_lost
+from lakeward.pipeline.executors import check_lakeward, check_storage, may_be_lost
 from lakeward.pipeline.file_constants import ROW, told_apart, with_file_constants
 from lakeward.pipeline.log_read import COLUMNS, PARTITION, Slice
 from lakeward.pipeline.log_records import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
@@ -55,8 +55,13 @@ def write_dataframe(
 
     Raises:
         FileRefused: an unknown column, or a type that does not fit.
+        ExecutorsUnfit: the executors of a cluster lack Lakeward, where there are keys, or keys or a folder for the warehouse.
     """
+    spark = records.sparkSession
+    if _goes_by_keys(topic, records, partition):
+        check_lakeward(spark, "a key column")
     prepared = _prepared(topic, records, partition, key)
+    check_storage(spark, target, lambda rows, prefix: rows.write.parquet(prefix))
     codec = "uncompressed" if target.codec == "none" else target.codec
     prefix = target.intent.prefix + "spark"
     try:
@@ -114,7 +119,10 @@ def _prepared(topic: Topic, records: DataFrame, partition: int | None, key: byte
     count = topic.partition_count
     if partition is not None or count == 1:
         return frame.withColumn(PARTITION, F.lit(partition or 0))
-    by_key = _partition_udf(count)(F.col(KEY))
+    if _goes_by_keys(topic, records, partition):
+        by_key = _partition_udf(count)(F.col(KEY))
+    else:
+        by_key = F.lit(None if data is None else partitions_of(pa.array([data], pa.binary()), count)[0].as_py())
     by_chance = F.floor(F.rand() * count).cast("int")
     if PARTITION not in records.columns:
         return frame.withColumn(PARTITION, F.coalesce(by_key, by_chance))
@@ -123,6 +131,11 @@ def _prepared(topic: Topic, records: DataFrame, partition: int | None, key: byte
         F.raise_error(F.concat(F.lit(f"{topic.name} has no partition "), F.col(PARTITION).cast("string"))),
     )
     return frame.withColumn(PARTITION, F.coalesce(given.cast("int"), by_key, by_chance))
+
+
+def _goes_by_keys(topic: Topic, records: DataFrame, partition: int | None) -> bool:
+    """Whether each record's own key says where it goes."""
+    return partition is None and topic.partition_count > 1 and KEY in records.columns
 
 
 def _partition_udf(count: int) -> Callable[[Column], Column]:

@@ -12,13 +12,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def gateway(spark: SparkSession) -> Any:
-    """py4j's client of the session's JVM. Any: py4j has no types."""
+APPEND = "append from a classic session such as lake.spark(), or give the rows as an Arrow table: df.toArrow()"
+COMPACT = "compact in a classic session such as lake.spark(), or by the command `lakeward compact`"
+
+
+def gateway(spark: SparkSession, way_out: str) -> Any:
+    """py4j's client of the session's JVM. Any: py4j has no types.
+
+    Raises:
+        SparkConnectUnsupported: it has none that this process can reach; `way_out` says what to do.
+    """
     java = getattr(spark, "_jvm", None)
     if java is None:
         raise SparkConnectUnsupported(
             "this Spark session runs in another process (Spark Connect), where files cannot be staged without a commit; "
-            "append from a classic session such as lake.spark(), or give the rows as an Arrow table: df.toArrow()"
+            + way_out
         )
     return java._gateway_client
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakeward.iceberg import types
 from lakeward.model.files import DataFile
 from lakeward.pipeline.spark_columns import quoted
-from lakeward.pipeline.spark_jvm import active, new, static
+from lakeward.pipeline.spark_jvm import COMPACT, active, new, static
 from lakeward.pipeline.spark_session import stage_catalog
 from lakeward.pipeline.spark_write import Loaded, load, write_rows
 from lakeward.pipeline.target import WriteTarget
@@ -51,7 +51,7 @@ def rewrite_spark(
         What `spark_write.write_spark` says of the session and the table.
         PySparkException, Py4JError: an old file could not be read.
     """
-    loaded = load(spark, target, catalog)
+    loaded = load(spark, target, catalog, COMPACT)
     options = {
         "distribution-mode": "none",  # the rows are spread here already
         "target-file-size-bytes": str(max(_LIMIT_TARGETS * target.file_size, _LEAST_LIMIT)),

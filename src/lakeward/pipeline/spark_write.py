@@ -19,9 +19,11 @@ import msgspec
 import pyarrow.parquet as pq
 
 from lakeward.errors import (
+    ExecutorsUnfit,
     FileRefused,
     InvalidInput,
     InvalidSetting,
+    ServerUnavailable,
     SparkMissing,
     StorageError,
     TableNotFound,
@@ -33,11 +35,12 @@ from lakeward.model.files import DataFile, FileStatistics
 from lakeward.model.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.model.tables import Document
 from lakeward.pipeline import splitting
-from lakeward.pipeline.executors import may_be_lost
+from lakeward.pipeline.catalog_server import answers
+from lakeward.pipeline.executors import check_storage, master_of, may_be_lost, no_keys
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
 from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns, quoted
-from lakeward.pipeline.spark_jvm import active, first_line, gateway, java_message, new, static
+from lakeward.pipeline.spark_jvm import APPEND, active, first_line, gateway, java_message, new, static
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.spark_values import MARKS, judged
 from lakeward.pipeline.statistics import from_footer
@@ -72,6 +75,8 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
 
     Raises:
         SparkConnectUnsupported: the session has no JVM that this process can reach.
+        ServerUnavailable: no server answers where its catalog leads.
+        ExecutorsUnfit: the executors of a cluster lack keys, or a folder of the warehouse that they share.
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
         InvalidInput, FileRefused: the columns do not fit; nothing was written.
         FileRefused: null_in_required, wrong_type for a text that is no UTF-8, or wrong_partition (one that no manifest holds),
@@ -103,11 +108,15 @@ class Loaded(NamedTuple):
     spec: Document
 
 
-def load(spark: SparkSession, target: WriteTarget, catalog: str) -> Loaded:
-    """The table to write to. What is pending is left so. Raises what `write_spark` says of the session and the table."""
-    java = gateway(spark)
+def load(spark: SparkSession, target: WriteTarget, catalog: str, way_out: str = APPEND) -> Loaded:
+    """The table to write to. What is pending is left so. Raises what `write_spark` says of the session and the table.
+
+    `way_out`: from a session without a JVM.
+    """
+    java = gateway(spark, way_out)
     _check_catalog(spark, catalog)
     table = _load(java, spark, target, catalog)
+    check_storage(spark, target, lambda rows, prefix: _try(java, rows, table, prefix, target, catalog))
     spec = cast(Document, msgspec.json.decode(static(java, "PartitionSpecParser.toJson")(table.spec())))
     schema = cast(Document, msgspec.json.decode(static(java, "SchemaParser.toJson")(table.schema())))
     return Loaded(java, table, schema, spec)
@@ -162,10 +171,14 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
             ) from error
         if "TABLE_OR_VIEW_NOT_FOUND" in text or "NoSuchTableException" in text or "NoSuchNamespaceException" in text:
             raise _gone(target, catalog, "it has none of that name") from error
-        raise InvalidSetting(
-            f"the session's catalog {name!r} does not answer ({text}); if its lake was closed, take a new session from "
-            "lake.spark()"
-        ) from error
+        url = spark.conf.get(f"spark.sql.catalog.{name}.uri", None)
+        if url is not None and not answers(url):
+            raise ServerUnavailable(
+                f"no server answers at {url}, where the session's catalog {name!r} leads: start `lakeward serve` there again and go "
+                "on in this session. If it was a lake's own that is closed now, or the setting server_url names others beside it, "
+                "take a session from lake.spark(), which leads to one that answers"
+            ) from error
+        raise InvalidSetting(f"the session's catalog {name!r} cannot be used: {text}") from error
     if str(table.uuid()) != target.of_table.table_uuid:
         raise _gone(target, catalog, "it has another of that name")
     return table
@@ -202,6 +215,21 @@ def _partition_sources(schema: Document, spec: Document) -> list[str]:
     """The top-level columns that partitions are made from."""
     sources = {field["source-id"] for field in spec["fields"] if field["transform"] != "void"}
     return [field["name"] for field in schema["fields"] if field["id"] in sources]
+
+
+def _try(java: Any, rows: DataFrame, table: Any, prefix: str, target: WriteTarget, catalog: str) -> None:
+    """Write the rows of `check_storage` as those of a table of their own, through the same catalog's access to the storage."""
+    properties = new(java, "java.util.HashMap")
+    properties.put("write.data.path", prefix.rstrip("/"))
+    properties.put("write.object-storage.enabled", "false")
+    schema = static(java, "SchemaParser.fromJson")(_TRIAL_SCHEMA)
+    spec = static(java, "PartitionSpec.unpartitioned")()
+    metadata = static(java, "TableMetadata.newTableMetadata")(schema, spec, table.location(), properties)
+    trial = new(java, "org.apache.iceberg.BaseTable", table.operations().temp(metadata), table.name())
+    _write_staged(java, rows, trial, target, catalog, {})
+
+
+_TRIAL_SCHEMA = '{"type":"struct","schema-id":0,"fields":[{"id":1,"name":"id","required":false,"type":"long"}]}'
 
 
 # The write ----------------------------------------------------------------------------------------------------------------
@@ -276,7 +304,7 @@ def _write_staged(
         # Without fanout each task would sort its rows by partition first.
         fanout = FANOUT.of(target.metadata.properties)
         writer = writer.option("fanout-enabled", str(fanout).lower()).options(**options)
-        with _mapped_errors(str(target.of_table.identifier)):
+        with _mapped_errors(str(target.of_table.identifier), master_of(rows.sparkSession)):
             try:
                 writer.append()
             except BaseException:
@@ -293,8 +321,10 @@ def _write_staged(
 
 
 @contextmanager
-def _mapped_errors(table: str) -> Iterator[None]:
-    """What a write can find wrong with the rows, as Lakeward's errors. Others, of a person's own functions too, pass."""
+def _mapped_errors(table: str, master: str) -> Iterator[None]:
+    """What a write can find wrong with the rows, or with executors that came later than the check of them, as Lakeward's errors.
+    Others, of a person's own functions too, pass."""
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
@@ -318,6 +348,12 @@ def _mapped_errors(table: str) -> Iterator[None]:
                 "null_in_required",
                 f"column {column!r} of {table} is required and null in some row; fill or filter such rows",
             ) from error
+        if why := no_keys(error, master):
+            raise ExecutorsUnfit(why) from error
+        raise
+    except Py4JJavaError as error:
+        if why := no_keys(error, master):
+            raise ExecutorsUnfit(why) from error
         raise
 
 
