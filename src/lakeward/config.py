@@ -25,7 +25,9 @@ class Settings:
     warehouse: str = "lakehouse/warehouse"  # a folder's path, or s3://bucket/prefix
     warehouse_name: str = "default"
     metadata_updates: str = "async"  # async: append returns when registered; sync: when the snapshot exists
-    server_url: str | None = None  # a running `lakeward serve`; none: the lake serves its catalog itself
+    server_url: str | None = (
+        None  # a running `lakeward serve`, or several (a,b); none: the lake serves its catalog itself
+    )
     token: str | None = field(default=None, repr=False)
     catalog: str = "lakeward"  # the catalog's name in Spark
     lease_seconds: float = 60.0  # a write's intent; renewed every third of it

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import LongType
 
 import lakeward
-from lakeward.errors import FileRefused, InvalidInput, InvalidSetting, TableNotFound
+from lakeward.errors import FileRefused, InvalidInput, InvalidSetting, ServerUnavailable, TableNotFound
 from lakeward.model.operations import ErrorType, SyncStatus
 from lakeward.registry import error_log, runs
 from lakeward.storage.locations import local_path
@@ -391,7 +391,7 @@ def test_two_lakes_in_one_process_keep_apart(
             lake.append("t.x", beside.range(1))
 
 
-def test_a_session_of_a_closed_lake_says_that_its_catalog_does_not_answer(
+def test_a_session_of_a_closed_lake_says_that_no_server_answers_and_where_another_session_is(
     spark_process: SparkSession, tmp_path: Path
 ) -> None:
     places: dict[str, Any] = {"registry": tmp_path / "r.db", "warehouse": tmp_path / "w"}
@@ -399,7 +399,7 @@ def test_a_session_of_a_closed_lake_says_that_its_catalog_does_not_answer(
         old = first.spark()
         first.create_table("t.x", {"id": "long"})
     with lakeward.connect(**places) as second:
-        with pytest.raises(InvalidSetting, match="does not answer"):
+        with pytest.raises(ServerUnavailable, match=r"take a session from lake\.spark\(\)"):
             second.append("t.x", old.range(3))
         second.append("t.x", second.spark().range(3))
         assert second.table("t.x").row_count == 3

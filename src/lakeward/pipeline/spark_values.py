@@ -14,6 +14,7 @@ from lakeward.errors import FileRefused
 from lakeward.model import exact
 from lakeward.pipeline.broken_rows import BrokenRow, BrokenRows, record_of, sift
 from lakeward.pipeline.casts import by_name, cast_plan, check_strays
+from lakeward.pipeline.executors import check_lakeward
 from lakeward.pipeline.spark_columns import arrow_schema_of, fits, quoted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def judged(rows: DataFrame, wanted: StructType, table: str, broken: BrokenRows |
 
     Raises:
         FileRefused: wrong_type, for a column none of whose values could fit.
+        ExecutorsUnfit: there are columns of other types, and the executors of a cluster lack Lakeward.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -44,6 +46,7 @@ def judged(rows: DataFrame, wanted: StructType, table: str, broken: BrokenRows |
     others = [name for name in into if not fits(given[name].dataType, into[name].dataType, table, name)]
     if not (others or strays) or len(given) < len(rows.columns):
         return rows
+    check_lakeward(rows.sparkSession, f"to bring columns of other types into {table}")
     kept = [
         StructField(name, into[name].dataType if name in others else field.dataType)
         for name, field in given.items()
