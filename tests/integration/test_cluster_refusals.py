@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import lakeward
 from lakeward import MetadataStore, TopicConfig, toolchain
+from lakeward.pipeline import log_source
 from tests.support.s3 import S3
 from tests.support.spark_cluster import SparkCluster, running_cluster
 
@@ -96,21 +98,27 @@ def test_executors_without_lakeward_are_refused_where_it_is_needed_and_nowhere_e
 told(lambda: lake.append("shop.orders", rows))
 told(lambda: lake.log.append("orders", rows.select("value"), key="one"))
 told(lambda: lake.log.append("orders", rows.select("key", "value")))
-source = spark.read.format("lakeward").option("registry", registry).option("warehouse", warehouse)
-told(lambda: source.option("subscribe", "orders").load().count())
 print(lake.log.read(spark, "orders").count())
 """
-    table, one_key, keys, source, read = run(
-        cluster, registry, warehouse, program, monkeypatch, without_lakeward(tmp_path)
-    )
+    python = without_lakeward(tmp_path)
+    table, one_key, keys, read = run(cluster, registry, warehouse, program, monkeypatch, python)
     assert table == one_key == "nothing was refused"
-    for said in (keys, source):
-        assert "No module named 'lakeward" in said
-        assert "python-without-lakeward" in said or sys.executable in said
-        assert "spark.pyspark.python" in said
-    assert keys.startswith("executors_unfit a key column")
-    assert "lake.log.read(spark, topic)" in source
+    assert keys.startswith("executors_unfit a key column") and "No module named 'lakeward" in keys
+    assert "spark.pyspark.python" in keys
     assert read == "8"
+
+
+def test_a_reader_of_the_format_says_on_an_executor_without_lakeward_what_is_missing(tmp_path: Path) -> None:
+    from pyspark import cloudpickle
+
+    reader = tmp_path / "reader"
+    reader.write_bytes(cloudpickle.dumps(log_source._BatchReader({"subscribe": "orders"}, [])))  # type: ignore[no-untyped-call]
+    program = f"import pickle; print(type(pickle.load(open({str(reader)!r}, 'rb'))).__name__)"
+    done = subprocess.run([without_lakeward(tmp_path), "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "No module named 'lakeward" in done.stderr
+    assert "spark.pyspark.python" in done.stderr and "lake.log.read(spark, topic)" in done.stderr
+    there = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert there.stdout == "_BatchReader\n", there.stderr
 
 
 def test_a_folder_that_executors_do_not_share_is_refused_before_anything_is_written(

@@ -54,6 +54,9 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
     prefix, count = target.intent.prefix + "trial/", _tasks(spark)
     try:
         write(spark.range(0, count, 1, count), prefix)
+    except ExecutorsUnfit:
+        target.outlived.set()
+        raise
     except Exception as error:
         target.outlived.set()
         raise ExecutorsUnfit(
