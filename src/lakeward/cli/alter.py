@@ -47,7 +47,7 @@ def add_column(
 ) -> None:
     """Add a column; rows that are there have null in it."""
     with context.lake() as lake:
-        _show(context, table, lake.add_column(parse_name(table), _path(column), type, doc))
+        _show(context, table, lake.add_column(parse_name(table), parse_name(column), type, doc))
 
 
 def drop_column(context: Context, table: TableArgument, column: ColumnArgument) -> None:
@@ -56,7 +56,7 @@ def drop_column(context: Context, table: TableArgument, column: ColumnArgument) 
     Its values stay in the files. A column of its name later is another one.
     """
     with context.lake() as lake:
-        _show(context, table, lake.drop_column(parse_name(table), _path(column)))
+        _show(context, table, lake.drop_column(parse_name(table), parse_name(column)))
 
 
 def rename_column(
@@ -67,7 +67,7 @@ def rename_column(
 ) -> None:
     """Rename a column; files need no change."""
     with context.lake() as lake:
-        _show(context, table, lake.rename_column(parse_name(table), _path(column), new_name))
+        _show(context, table, lake.rename_column(parse_name(table), parse_name(column), new_name))
 
 
 def widen_column(context: Context, table: TableArgument, column: ColumnArgument, type: TypeArgument) -> None:
@@ -76,7 +76,7 @@ def widen_column(context: Context, table: TableArgument, column: ColumnArgument,
     int to long, float to double, a decimal more digits.
     """
     with context.lake() as lake:
-        _show(context, table, lake.widen_column(parse_name(table), _path(column), type))
+        _show(context, table, lake.widen_column(parse_name(table), parse_name(column), type))
 
 
 def move_column(
@@ -92,12 +92,7 @@ def move_column(
     if len(where) != 1:
         raise InvalidInput("say where the column goes: --first, --before COLUMN or --after COLUMN")
     with context.lake() as lake:
-        _show(context, table, lake.move_column(parse_name(table), _path(column), **where))
-
-
-def _path(column: str) -> tuple[str, ...]:
-    """The parts of a column's name, as those of a table's."""
-    return parse_name(column)
+        _show(context, table, lake.move_column(parse_name(table), parse_name(column), **where))
 
 
 def partition_by(
