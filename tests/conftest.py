@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeward import logs
 from lakeward.store import locks
 from tests.support import postgres
 from tests.support import s3 as s3_support
@@ -16,6 +17,13 @@ from tests.support.postgres import PostgresServer
 from tests.support.s3 import S3
 
 os.environ[locks.CHECKED] = "1"  # in the processes that tests start too
+
+
+@pytest.fixture(autouse=True)
+def logged_as_at_the_start() -> Iterator[None]:
+    """A command run by a test says where messages go: each test begins as a new process does."""
+    yield
+    logs.reset()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,15 +199,7 @@ def _cursor_is_stored(registry: Registry) -> bool:
     return any(cursor.position is not None for cursor in feed.load_cursors(registry))
 
 
-@pytest.fixture
-def configured() -> Iterator[None]:
-    structlog.reset_defaults()  # a test before may have run a command, which configures its own
-    structlog.configure()
-    yield
-    structlog.reset_defaults()
-
-
-def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, start: Start, configured: None) -> None:
+def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, start: Start) -> None:
     failed: list[Event[Any]] = []
 
     def fail_once(event: Event[Any]) -> None:
@@ -218,6 +209,7 @@ def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, 
 
     make_tables(registry)
     told = Recorder(act=fail_once)
+    structlog.configure()
     with structlog.testing.capture_logs() as logged:
         start(told)
         touch(registry, 1)
