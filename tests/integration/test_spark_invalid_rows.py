@@ -10,13 +10,13 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, StructField, StructType
 
 import lakeward
 from lakeward.errors import FileRefused
 from lakeward.model.operations import DeadLetter
 from lakeward.pipeline.broken_rows import BrokenRows
 from lakeward.pipeline.spark_broken import good_rows
+from lakeward.pipeline.spark_rules import RowRule
 from lakeward.registry import dead_letters
 from tests.support.lakes import assert_nothing_left_over
 
@@ -110,8 +110,7 @@ def test_a_cache_in_memory_alone_is_not_relied_on_and_stays_the_callers(spark: S
     frame = spark.range(0, 20, 1, 2).selectExpr("CASE WHEN id % 10 != 3 THEN id END AS id")
     frame = frame.persist(StorageLevel.MEMORY_ONLY)
     broken = BrokenRows(5)
-    wanted = StructType([StructField("id", LongType(), nullable=False)])
-    with good_rows(frame, wanted, broken) as good:
+    with good_rows(frame, [RowRule("id", "null", "id IS NULL")], broken) as good:
         assert good.count() == 18
         infos = list(spark.sparkContext._jsc.sc().getRDDStorageInfo())
         assert sorted(info.storageLevel().useDisk() for info in infos) == [False, True]
@@ -182,8 +181,8 @@ def test_texts_that_are_no_utf8_enter_no_table(lake: lakeward.Lake, spark: Spark
     assert lake.append(NAME, good.union(none)).rows == 2
     for damaged, column in (
         ("CAST(X'61FF' AS string) AS `it's`", "it's"),
-        ("map('k', array(named_struct('x', CAST(X'FF' AS string)))) AS deep", "deep"),
-        ("map(CAST(X'FF' AS string), NULL) AS deep", "deep"),
+        ("map('k', array(named_struct('x', CAST(X'FF' AS string)))) AS deep", "deep.value.element.x"),
+        ("map(CAST(X'FF' AS string), NULL) AS deep", "deep.key"),
     ):
         with pytest.raises(FileRefused, match="no UTF-8") as refused:
             lake.append(NAME, spark.sql(f"SELECT 3L AS id, {damaged}"))

@@ -31,6 +31,11 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,6})?", re.ASCII)
 _NOT_NUMBERS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 DATE_ONLY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d", re.ASCII)
 _HOURS_OF_ZONE = re.compile(r".*\d\d:\d\d.*[+-]\d\d", re.ASCII)
+# Its groups are the parts between dashes. Without backslashes, as Java and SQL read it too.
+UUID_TEXT = (
+    "(?:urn:uuid:)?[{]?([0-9a-fA-F]{8})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{12})[}]?"
+)
+_UUID = re.compile(UUID_TEXT)
 _EXACT = Context(prec=80)
 _MAX_DIGITS = 1_000  # of a number in a text
 _SHOWN = 80  # characters of a value in a message
@@ -368,6 +373,8 @@ def _bytes(value: Any, type_: str, written: bool) -> bytes:
 
 def _uuid(value: Any, type_: str, written: bool) -> bytes:
     if isinstance(value, str):
+        if not _UUID.fullmatch(value):
+            raise ValueError("no uuid")
         value = uuid.UUID(value)
     result: bytes = values.from_python(type_, value)
     return result

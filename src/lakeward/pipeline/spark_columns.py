@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, MapType, StructField, StructType
 
 
-DAMAGED = "lakeward: damaged text in column "
-
-
 def matched_columns(
     have: StructType, wanted: StructType, table: str, partition_sources: Iterable[str] = ()
 ) -> list[str] | None:
@@ -47,40 +44,6 @@ def matched_columns(
     if have.names == wanted.names and _ddl(have) == _ddl(wanted):
         return None
     return [f"{text} AS {quoted(field.name)}" for text, field in _fitted_fields("", have, wanted, found, table, "")]
-
-
-def checked_texts(schema: StructType) -> list[str]:
-    """What to select from a DataFrame so that a text which is no UTF-8, at any depth, fails the job with DAMAGED and its column."""
-    selected = []
-    for field in schema.fields:
-        name = quoted(field.name)
-        bad = _damaged(field.dataType, name, 0)
-        told = f"{DAMAGED}{field.name}\n".replace("\\", "\\\\").replace("'", "\\'")
-        selected.append(name if bad is None else f"IF({bad}, raise_error('{told}'), {name}) AS {name}")
-    return selected
-
-
-def _damaged(kind: DataType, sql: str, depth: int) -> str | None:
-    """SQL that is true where a value holds a text that is no UTF-8; none where it holds no text."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    if isinstance(kind, StringType):
-        return f"coalesce(NOT is_valid_utf8({sql}), false)"
-    inner: list[str | None] = []
-    if isinstance(kind, StructType):
-        inner = [_damaged(field.dataType, f"{sql}.{quoted(field.name)}", depth) for field in kind.fields]
-    elif isinstance(kind, ArrayType):
-        inner = [_damaged_each(kind.elementType, sql, depth)]
-    elif isinstance(kind, MapType):
-        keys = _damaged_each(kind.keyType, f"map_keys({sql})", depth)
-        inner = [keys, _damaged_each(kind.valueType, f"map_values({sql})", depth)]
-    found = [each for each in inner if each is not None]
-    return f"({' OR '.join(found)})" if found else None
-
-
-def _damaged_each(kind: DataType, sql: str, depth: int) -> str | None:
-    bad = _damaged(kind, f"t{depth}", depth + 1)
-    return None if bad is None else f"coalesce(exists({sql}, t{depth} -> {bad}), false)"
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

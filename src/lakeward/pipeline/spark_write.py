@@ -39,8 +39,9 @@ from lakeward.pipeline.catalog_server import answers
 from lakeward.pipeline.executors import check_storage, master_of, may_be_lost, no_keys
 from lakeward.pipeline.growth import check_growth
 from lakeward.pipeline.spark_broken import good_rows
-from lakeward.pipeline.spark_columns import DAMAGED, arrow_schema_of, checked_texts, matched_columns, quoted
+from lakeward.pipeline.spark_columns import arrow_schema_of, matched_columns, quoted
 from lakeward.pipeline.spark_jvm import APPEND, active, first_line, gateway, java_message, new, static
+from lakeward.pipeline.spark_rules import BROKEN, checked, row_rules
 from lakeward.pipeline.spark_session import ingest_catalog, stage_catalog
 from lakeward.pipeline.spark_values import MARKS, judged
 from lakeward.pipeline.statistics import from_footer
@@ -71,7 +72,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         dataframe: columns by name, see `matched_columns`. Without rows no file is written.
         catalog: the name under which the DataFrame's session knows Lakeward's catalog.
 
-    Rows with a null in a required column go to `target.broken`, if there is one (see `spark_broken`).
+    Rows that do not fit go to `target.broken`, if there is one (see `spark_broken`).
 
     Raises:
         SparkConnectUnsupported: the session has no JVM that this process can reach.
@@ -79,8 +80,8 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         ExecutorsUnfit: the executors of a cluster lack keys, or a folder of the warehouse that they share.
         InvalidSetting: the session lacks the catalog's options, or they lead to another server.
         InvalidInput, FileRefused: the columns do not fit; nothing was written.
-        FileRefused: null_in_required, wrong_type for a text that is no UTF-8, or wrong_partition (one that no manifest holds),
-            found while writing.
+        FileRefused: null_in_required, wrong_type for a value that does not fit or a text that is no UTF-8, or wrong_partition
+            (one that no manifest holds), found while writing.
         SchemaGrows: the table is to grow first; nothing was written.
         TableNotFound: the table is gone, or another has its name by now.
     """
@@ -93,10 +94,14 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
     marks = [quoted(mark) for mark in MARKS if mark in rows.columns]
     columns = matched_columns(rows.drop(*MARKS).schema, wanted, name, _partition_sources(loaded.schema, loaded.spec))
     rows = rows if columns is None else rows.selectExpr(*columns, *marks)
+    own = rows.drop(*MARKS).schema
+    rules = row_rules(own, loaded.schema)
+    sound = checked(own, loaded.schema, rules)
     if target.broken is None:
-        return write_rows(loaded, rows.selectExpr(*checked_texts(rows.schema)), target, catalog)
-    with good_rows(rows, wanted, target.broken) as good:
-        return write_rows(loaded, good.selectExpr(*checked_texts(good.schema)), target, catalog)
+        return write_rows(loaded, rows.selectExpr(*sound), target, catalog)
+    repairable = [rule for each in rules for rule in each if rule.kind != "damaged"]
+    with good_rows(rows, repairable, target.broken) as good:
+        return write_rows(loaded, good.selectExpr(*sound), target, catalog)
 
 
 class Loaded(NamedTuple):
@@ -198,15 +203,16 @@ def _spark_schema(java: Any, table: Any, name: str) -> Any:
         FileRefused: wrong_type, for a type of Iceberg's that Spark lacks.
     """
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
         text = static(java, "spark.SparkSchemaUtil.convert")(table.schema()).json()
-    except Py4JJavaError as error:
+    except (Py4JJavaError, PySparkException) as error:
         raise FileRefused(
             "wrong_type",
             f"{name} has a column of a type that Spark cannot write ({java_message(error)}); "
-            "append an Arrow table instead",
+            "give the rows as an Arrow table: df.toArrow()",
         ) from error
     return StructType.fromJson(msgspec.json.decode(text))
 
@@ -335,11 +341,9 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
         text = str(error)
         if found := re.search(r"lakeward\.errors\.FileRefused: (.+)", text):  # of `spark_values`
             raise FileRefused("wrong_type", f"a row does not fit {table}: {found[1]}") from error
-        if DAMAGED in text:
-            column = first_line(text.partition(DAMAGED)[2])
+        if BROKEN in text:
             raise FileRefused(
-                "wrong_type",
-                f"column {column!r} of {table} is damaged: it holds a text that is no UTF-8; write it as binary, or decode it",
+                "wrong_type", f"a row does not fit {table}: {first_line(text.partition(BROKEN)[2])}"
             ) from error
         if "NOT_NULL_ASSERT_VIOLATION" in text:
             # What follows is the field's path, a part on a line of its own.
