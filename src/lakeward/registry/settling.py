@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import sqlalchemy as sa
 
-from lakeward.errors import CommitUnknown, IntentLost, RegistryBusy, RegistryLost, RegistryUnavailable
+from lakeward.errors import CommitUnknown, IntentLost, RegistryBusy, RegistryFull, RegistryLost, RegistryUnavailable
 from lakeward.model.files import Intent
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
@@ -98,8 +98,8 @@ class _Tried(Generic[T]):
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether others had the registry for as long as is waited for them."""
-        return isinstance(self.error, RegistryBusy)
+        """Whether others had the registry for as long as is waited for them, or its disk is full."""
+        return isinstance(self.error, (RegistryBusy, RegistryFull))
 
 
 @retried

@@ -86,6 +86,7 @@ class Database:
                 if create:
                     _make_folder(Path(path).parent)
                 self.file, self._gate = SQLiteFile(path), gate_for(path)
+                self._gate.users.add(self)
             self.engine = sqlite_engine(self.url, self.file, pool_size, pool_overflow)
         else:
             self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
@@ -303,7 +304,7 @@ class Database:
         except RegistryLost as lost:
             raise CommitUnknown(f"{lost}. What was written last went to the former file") from lost
         except sa.exc.DBAPIError as error:
-            if not error.connection_invalidated and _said_no(connection):
+            if not error.connection_invalidated and _said_no(connection, error):
                 connection.connection.rollback()  # SQLAlchemy takes it for ended, and would leave it open
                 raise
             raise CommitUnknown(
@@ -402,6 +403,8 @@ class Database:
         # One that a thread writes with until then is left to it, as one of the pool's would be.
         self._close_writer(CLOSE_TIMEOUT_S)
         self.engine.dispose()
+        if self._gate is not None:
+            self._gate.leave(self)
 
     def _close_writer(self, wait: float) -> None:
         gate = self._gate
@@ -512,15 +515,22 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
-def _said_no(connection: sa.Connection) -> bool:
+# What SQLite's COMMIT fails with where a write to the log was refused: no space, or a limit of files or of the user. The last
+# page of a commit is what makes it one, and comes last: the log ends before it or in it, and nobody takes that for a commit.
+# (With synchronous=FULL more is written after it. An error of another kind may come when that page is there.)
+_LOG_ENDS_BEFORE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
+
+
+def _said_no(connection: sa.Connection, error: sa.exc.DBAPIError) -> bool:
     """Whether a database whose COMMIT failed is alive and has undone the transaction, or lets it be undone.
 
     PostgreSQL answers an error of COMMIT (of a constraint that is checked then) by ending the transaction. SQLite keeps it
-    open; where it does not, as after an error of the disk, the log may hold a commit that only the next one writes over.
+    open, or undoes it where its log could not be written; after other errors of the disk, the log may hold a commit that only
+    the next one writes over.
     """
     driver: Any = connection.connection.driver_connection
     if isinstance(driver, sqlite3.Connection):
-        return driver.in_transaction
+        return driver.in_transaction or getattr(error.orig, "sqlite_errorcode", None) in _LOG_ENDS_BEFORE
     return driver.info.transaction_status in (_IDLE, _IN_TRANSACTION, _IN_ERROR)
 
 

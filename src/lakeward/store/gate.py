@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 from lakeward.errors import RegistryBusy, RegistryUnavailable
@@ -30,6 +31,7 @@ class Gate:
     def __init__(self, path: str) -> None:
         self.path = path
         self._path = path + ".lock"
+        self.users: weakref.WeakSet[object] = weakref.WeakSet()  # who may enter, and has not left for good
         self.threads = threading.RLock()  # of one thread; which of them it is can be asked by releasing it
         self._file: int | None = None
         self._holder = 0  # the thread that has the turn, or waits for it at the lock file
@@ -71,11 +73,26 @@ class Gate:
         self._holder = threading.get_ident()
         return True
 
+    def leave(self, user: object) -> None:
+        """After the last user the lock file is closed, unless somebody is inside or waits; who enters later opens it again."""
+        self.users.discard(user)
+        if self.users or not self.threads.acquire(blocking=False):
+            return
+        try:
+            if self._file is not None and not self._inside and not self._queue.is_waiting:
+                file, self._file = self._file, None
+                os.close(file)
+        finally:
+            self.threads.release()
+
     # What the lock file says ------------------------------------------------------------------------------------------
     @property
     def has_lost_a_sync(self) -> bool:
-        """For who is inside: whether what was committed last may be missing on the disk, whatever can be read."""
-        return self._file is not None and os.fstat(self._file).st_size != 0
+        """For a user that is or was inside: whether what was committed last may be missing on the disk, whatever can be read."""
+        try:
+            return os.stat(self._path if self._file is None else self._file).st_size != 0
+        except FileNotFoundError:
+            return False
 
     def lost_a_sync(self) -> None:
         with contextlib.suppress(OSError):  # on this disk nobody commits any more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import resource
@@ -34,6 +35,7 @@ from lakeward.errors import (
     WarehouseNotWritable,
 )
 from lakeward.model.topics import TopicConfig
+from tests.support.descriptors import open_below
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import changes, last_sequence, rows_of
 
@@ -384,6 +386,34 @@ def test_a_full_warehouse_is_named_and_what_was_there_stays(made_url: str, tmp_p
         lake.append(NAME, rows.slice(0, 10))
         assert lake.scan(NAME).read_all().num_rows == 20
         assert_nothing_left_over(lake, NAME)
+
+
+def test_a_full_registry_is_named_nothing_is_registered_and_nothing_stays_open(tmp_path: Path) -> None:
+    """SQLite. Each append has a little less room than the one before, down to none for the first byte of a transaction."""
+    folder = tmp_path / "registry"
+    with little_room(folder):
+        lake = open_lake(f"sqlite:///{folder / 'registry.db'}", tmp_path, durable=False)
+        make_table(lake, NAME)
+        filler, written, refused = (folder / "filler").open("wb", buffering=0), 0, []
+        free = LIMIT if not os.path.ismount(folder) else os.statvfs(folder).f_bavail * 4096
+        with contextlib.suppress(OSError):
+            filler.write(bytes(free - 600_000))
+        for _ in range(150):
+            try:
+                lake.append(NAME, ROWS)
+                written += 1
+            except RegistryUnavailable as error:
+                refused.append(error.code)
+        assert written
+        assert set(refused) == ({"registry_full"} if os.path.ismount(folder) else {"registry_unavailable"})
+        assert lake.scan(NAME).read_all().num_rows == written * len(ROWS)
+        filler.truncate(0)
+        filler.close()
+        if os.path.ismount(folder):
+            lake.append(NAME, ROWS)
+            assert lake.scan(NAME).read_all().num_rows == (written + 1) * len(ROWS)
+        lake.close()
+        assert open_below(folder) == []
 
 
 def test_a_registry_that_is_not_reachable_is_said_so_at_once(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from lakeward.store import database as database_module
 from lakeward.store import gate, migrate, schema
 from lakeward.store.database import Database
 from tests.contract.store import processes, rows
+from tests.support.descriptors import open_below
 
 ROOT = Path(__file__).parents[3]
 
@@ -205,6 +206,50 @@ def test_descriptors_that_run_out_in_the_block_change_nothing_of_its_commit(sqli
         rows.insert(connection, "leases", name="b")
         stack.enter_context(no_descriptor_left())
     assert leases(sqlite) == ["a", "b"]
+
+
+def test_a_write_to_the_log_that_is_refused_in_commit_is_known_to_have_committed_nothing(sqlite: Database) -> None:
+    take(sqlite, "a")
+    assert sqlite.file is not None
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        for room in (0, 24, 1_000, 4_120, 5_000, 8_240):  # the log grows by pages of 4,096 bytes with heads of 24
+            size = os.path.getsize(sqlite.file._log_path) + room
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+            with pytest.raises(RegistryUnavailable) as caught:
+                take(sqlite, "b" * 20_000)
+            assert not isinstance(caught.value, CommitUnknown)
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert leases(sqlite) == ["a"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    copy = Path(sqlite.file.path).with_name("copy.db")
+    for end in ("", "-wal"):  # what a machine that stops now would leave
+        shutil.copy(f"{sqlite.file.path}{end}", f"{copy}{end}")
+    found = sqlite3.connect(copy)
+    assert found.execute("SELECT name FROM leases").fetchall() == [("a",)]
+    found.close()
+    take(sqlite, "c")
+    assert leases(sqlite) == ["a", "c"]
+
+
+def test_a_closed_registry_leaves_no_file_open_and_one_that_others_have_open_stays_in_turn(sqlite: Database) -> None:
+    other = anew(sqlite)
+    take(sqlite, "a")
+    take(other, "b")
+    other.close()
+    assert sqlite._gate is not None and sqlite._gate._file is not None
+    take(sqlite, "c")
+    sqlite.close()
+    assert sqlite._gate._file is None
+    folder = Path(sqlite._gate.path).parent
+    assert open_below(folder) == []
+    after = anew(sqlite)
+    take(after, "d")
+    assert leases(after) == ["a", "b", "c", "d"]
+    after.close()
 
 
 @pytest.fixture
