@@ -253,10 +253,12 @@ class Database:
             self.file.check_written(connection.info)
             self._repair(self._gate, self.file)
         self._may_repair = False
-        if durable and self._durable:
-            return self.file.open_log(connection.info)
-        self.file.check_written(connection.info)
-        return None
+        written = self.file.open_log(connection.info) if durable and self._durable else None
+        if written is None:
+            self.file.check_written(connection.info)
+        driver: Any = connection.connection.driver_connection
+        self.file.grow_older(driver)
+        return written
 
     def _repair(self, gate: Gate, file: SQLiteFile) -> None:
         """After somebody's sync failed: this object, if it was opened since, makes durable what it found."""
@@ -375,6 +377,8 @@ class Database:
         Raises what `transaction` raises.
         """
         self.check_usable()
+        if self.file is not None:
+            self.file.check()
         with _wrapped(self), self._in_turn() if in_turn else _NO_GATE, self._pooled() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin=None)
@@ -545,6 +549,8 @@ def _wrapped(database: Database) -> Iterator[None]:
             "use fewer, or give each its own lake"
         ) from error
     except sa.exc.DBAPIError as error:
+        if database.file is not None:  # another file in its place may be no database, or hold other tables
+            database.file.check()
         if isinstance(error, sa.exc.DataError) or getattr(error.orig, "sqlite_errorcode", None) == _OTHER_TYPE:
             raise unstorable() from error
         if _refuses_us(error):

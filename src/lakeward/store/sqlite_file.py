@@ -1,6 +1,7 @@
 """SQLite's file and its write-ahead log: which they are, whether they still are the registry's, and when they are durable.
 
-SQLite goes on with a file that was deleted or replaced meanwhile, and says nothing. It syncs no commit here: that is done
+SQLite goes on with a file that was deleted, replaced or written over meanwhile, and says nothing. A file is known by its inode,
+and its content by two numbers in its head: one that was drawn for the registry, and one that grows while it is written. It syncs no commit here: that is done
 behind no gate, by a descriptor that was opened before the commit's first byte, so that the system tells it of every failure
 since then, whoever it told of one before.
 """
@@ -8,9 +9,12 @@ since then, whoever it told of one before.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -19,6 +23,10 @@ from lakeward.store.drivers import SQLITE_ARGUMENTS
 
 _CHUNK = 1 << 20
 _LOG = "lakeward_log"  # the key of a connection's own log
+AGE_SECONDS = 60.0  # a registry that is written grows older at least as often: by so much a copy is told from it
+_TICK_NS = 50_000_000  # two changes of a file that are less apart may have the same time
+# Of the head: SQLite's name for it, user_version and application_id.
+_MAGIC, _AGE, _NUMBER, _HEAD = b"SQLite format 3\0", slice(60, 64), slice(68, 72), 100
 
 
 class Identity(NamedTuple):
@@ -26,6 +34,13 @@ class Identity(NamedTuple):
 
     device: int
     inode: int
+
+
+class Content(NamedTuple):
+    """What is in the file, by its head, whatever the log holds."""
+
+    number: int  # of the registry; 0 in one that no writer has marked
+    age: int  # of the last checkpoint
 
 
 def identity(path: str) -> Identity | None:
@@ -45,14 +60,18 @@ class SQLiteFile:
         self._log_path = f"{os.path.realpath(path)}-wal"  # SQLite, too, puts it beside the file that a link is to
         self._lock = threading.Lock()
         self._opened: Identity | None = None  # once there is a first connection
+        self._changed = 0  # the file's time of change when its content was looked at last
+        self._content: Content | None = None  # and what it was
+        self._is_overwritten = False
+        self._descriptor = -1  # of SQLite's own, which are never closed here: that would free SQLite's locks
+        self._grew_older = -math.inf
 
     def connect(self) -> sqlite3.Connection:
         """Raises RegistryLost, ForkedProcess, sqlite3.Error."""
         _refuse_inherited(self.path)
         while True:
-            before = identity(self.path)
-            if self._opened is not None and before != self._opened:
-                raise self._lost()
+            self.check()
+            before = self._opened or identity(self.path)
             connection: sqlite3.Connection = sqlite3.connect(
                 self.path, **SQLITE_ARGUMENTS
             )  # makes the file where there is none
@@ -69,9 +88,59 @@ class SQLiteFile:
         return connection
 
     def check(self) -> None:
-        """Raises RegistryLost: the file at the path is another one now, or there is none."""
-        if self._opened is not None and identity(self.path) != self._opened:
+        """Raises RegistryLost: the file at the path is another one now, or has another content, or there is none."""
+        if self._opened is None:
+            return
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            raise self._lost() from None
+        if (found.st_dev, found.st_ino) != self._opened:
             raise self._lost()
+        if found.st_mtime_ns != self._changed:  # by a checkpoint, or by somebody else
+            self._check_content(found.st_mtime_ns)
+
+    def _check_content(self, changed: int) -> None:
+        head = self._head()
+        if head is None:
+            return
+        content = Content(int.from_bytes(head[_NUMBER]), int.from_bytes(head[_AGE]))
+        known = self._content
+        if known is not None and known.number:
+            is_other = not head.startswith(_MAGIC) or content.number != known.number or content.age < known.age
+            self._is_overwritten = self._is_overwritten or is_other
+        if self._is_overwritten:
+            raise RegistryLost(
+                f"the registry {self.path} was written over while it was open: it holds what another file or an older copy "
+                "held; end everything that has it open, delete its -wal and -shm, put the right file there, then open it anew"
+            )
+        self._content = content
+        if time.time_ns() - changed > _TICK_NS:
+            self._changed = changed
+
+    def _head(self) -> bytes | None:
+        """The file's first bytes, by a descriptor of SQLite's; none if there is none just now."""
+        for again in (False, True):
+            if again:
+                self._descriptor = _descriptor_of(self._opened)
+            with contextlib.suppress(OSError):
+                if _identity_of(self._descriptor) == self._opened:
+                    head = os.pread(self._descriptor, _HEAD, 0)
+                    if _identity_of(self._descriptor) == self._opened:  # no other file has got its number meanwhile
+                        return head
+        return None
+
+    def grow_older(self, connection: sqlite3.Connection) -> None:
+        """In a writing transaction: now and then, write into the head what tells the registry from others and from its copies."""
+        now = time.monotonic()
+        if now - self._grew_older < AGE_SECONDS:
+            return
+        self._grew_older = now
+        ((number,),) = connection.execute("PRAGMA application_id").fetchall()
+        ((age,),) = connection.execute("PRAGMA user_version").fetchall()
+        if not number:
+            connection.execute(f"PRAGMA application_id = {random.SystemRandom().randrange(1, 1 << 31)}")
+        connection.execute(f"PRAGMA user_version = {age + 1}")
 
     # The write-ahead log ----------------------------------------------------------------------------------------------
     def check_written(self, info: dict[Any, Any]) -> None:
@@ -128,6 +197,22 @@ class SQLiteFile:
             f"the registry {self.path} is not the file any more that was opened: {what or 'it '}was deleted or replaced "
             "meanwhile; put the right file in its place (`lakeward db status` says which registry a file is), then open it anew"
         )
+
+
+def _identity_of(file: int) -> Identity:
+    """Raises OSError."""
+    status = os.fstat(file)
+    return Identity(status.st_dev, status.st_ino)
+
+
+def _descriptor_of(wanted: Identity | None) -> int:
+    """One that the process has of this file; -1 if there is none, or it cannot be told."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/dev/fd"):
+            with contextlib.suppress(OSError):
+                if _identity_of(int(name)) == wanted:
+                    return int(name)
+    return -1
 
 
 # Forks ----------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from lakeward.errors import (
     RegistryUnavailable,
 )
 from lakeward.store import database as database_module
-from lakeward.store import gate, migrate, schema
+from lakeward.store import gate, migrate, schema, sqlite_file
 from lakeward.store.database import Database
 from tests.contract.store import processes, rows
 from tests.support.descriptors import open_below
@@ -354,6 +354,82 @@ def test_nothing_is_committed_to_a_file_that_is_not_the_registry_any_more(
     if change is _replaced:
         with sqlite3.connect(file) as opened:
             assert "b" not in [name for (name,) in opened.execute("SELECT name FROM leases")]
+
+
+@pytest.mark.parametrize("what", ["another registry", "an older copy", "no database", "nothing"])
+@pytest.mark.parametrize("moment", ["before", "within"])
+def test_a_file_that_is_copied_over_in_place_is_noticed_before_anything_is_called_durable(
+    sqlite: Database, tmp_path: Path, what: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inode stays, the log too."""
+    monkeypatch.setattr(sqlite_file, "AGE_SECONDS", 0.0)
+    file, source = tmp_path / "registry.db", tmp_path / "other.db"
+    take(sqlite, "a")
+    checkpoint(sqlite)
+    copy(file, source)  # the older copy
+    for name in "bcd":
+        take(sqlite, name)
+    checkpoint(sqlite)
+    take(sqlite, "e")  # it stands in the log alone
+    if what == "another registry":
+        source.unlink()
+        other = Database(f"sqlite:///{source}")
+        migrate.create_or_upgrade(other)
+        other.close()
+    elif not what.startswith("an older"):
+        source.write_bytes(os.urandom(50_000) if what == "no database" else b"")
+    before = file.stat().st_ino
+    if moment == "before":
+        copy(source, file)
+    expected = RegistryLost if moment == "before" else CommitUnknown
+    with pytest.raises(expected, match="was written over"), sqlite.transaction() as connection:
+        rows.insert(connection, "leases", name="f")
+        if moment == "within":
+            copy(source, file)
+    assert file.stat().st_ino == before
+    for refused in (
+        lambda: take(sqlite, "g"),
+        lambda: leases(sqlite),
+        sqlite.lookups.version,
+        lambda: checkpoint(sqlite),
+    ):
+        with pytest.raises(RegistryLost, match="delete its -wal and -shm"):
+            refused()
+    # What the message advises.
+    sqlite.close()
+    for end in ("-wal", "-shm"):
+        Path(f"{file}{end}").unlink(missing_ok=True)
+    if what in ("another registry", "an older copy"):
+        copy(source, file)
+        with contextlib.closing(anew(sqlite)) as opened:
+            take(opened, "h")
+            assert leases(opened) == (["a", "h"] if what == "an older copy" else ["h"])
+
+
+def test_checkpoints_vacuums_and_other_writers_are_no_writing_over(
+    sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "AGE_SECONDS", 0.0)
+    other = anew(sqlite)
+    for number in range(30):
+        take(sqlite if number % 2 else other, f"{number:02}" + "x" * 20_000)
+        if number % 3 == 0:
+            checkpoint(sqlite if number % 4 else other)
+        if number % 10 == 5:
+            with other.outside_transactions(in_turn=True) as connection:
+                connection.exec_driver_sql("VACUUM")
+    assert len(leases(sqlite)) == len(leases(other)) == 30
+    other.close()
+
+
+def copy(source: Path, target: Path) -> None:
+    """By another process: one that closes a file frees its own locks on it, SQLite's too."""
+    subprocess.run(["cp", str(source), str(target)], check=True)
+
+
+def checkpoint(database: Database) -> None:
+    with database.outside_transactions(in_turn=True) as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)").all()
 
 
 @pytest.mark.parametrize("change", [_deleted, _replaced])
