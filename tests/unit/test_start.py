@@ -16,6 +16,8 @@ HEAVY = (
     "botocore",
     "fastapi",
     "fastavro",
+    "google",
+    "grpc",
     "pandas",
     "psycopg",
     "py4j",
