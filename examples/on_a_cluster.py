@@ -19,8 +19,8 @@ def main(registry: str, warehouse: str, rows: int) -> None:
         spark = lake.spark()  # the master, the interpreter and the rest are those that were submitted
         lake.create_table("shop.orders", {"id": "long", "name": "string"}, ["bucket(2, id)"], if_not_exists=True)
         # A row takes a moment, so that the work is spread over the cluster and can be watched.
-        slow = "java_method('java.lang.Thread', 'sleep', 20L) IS NULL AS waited"
-        frame = spark.range(0, rows, 1, 8).selectExpr("id", "concat('n', id % 7) AS name", slow).drop("waited")
+        slow = "java_method('java.lang.Thread', 'sleep', 1L) = 'null'"  # what comes of a method that returns nothing
+        frame = spark.range(0, rows, 1, 8).selectExpr("id", "concat('n', id % 7) AS name").where(slow)
         print("appending", flush=True)
         lake.append("shop.orders", frame, batch=("orders", "1"))
         result = {

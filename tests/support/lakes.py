@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import sqlalchemy as sa
 
 import lakeward
 from lakeward import Lake
 from lakeward.model.names import TableName
 from lakeward.model.tables import Table
+from lakeward.store.schema import orphan_sweeps
 
 ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
 SCHEMA = {"id": "long", "name": "string"}
@@ -33,3 +37,12 @@ def assert_nothing_left_over(lake: Lake, name: TableName) -> None:
     """The registry and the files agree, and there is no object that nothing names."""
     report = lake.audit(name)
     assert report.findings == []
+
+
+def sweeps_later(lake: Lake, **after: float) -> None:
+    """As if so much time had passed for the sweeps of registered writes."""
+    age = timedelta(**after)
+    with lake.registry.database.transaction() as connection:
+        for row in connection.execute(sa.select(orphan_sweeps)).mappings().all():
+            values = {name: row[name] - age for name in ("registered_at", "sweep_after")}
+            connection.execute(orphan_sweeps.update().where(orphan_sweeps.c.prefix == row["prefix"]).values(values))

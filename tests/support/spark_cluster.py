@@ -50,6 +50,25 @@ class SparkCluster:
         os.killpg(self.workers[number].pid, signal.SIGKILL)
         self.workers[number].wait()
 
+    @contextmanager
+    def stopped(self, number: int) -> Iterator[None]:
+        """Stop a worker and its executors for a block, which may kill them."""
+        group = self.workers[number].pid
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if self.workers[number].poll() is None:
+                os.killpg(group, signal.SIGCONT)
+
+    def worker_of(self, task: str) -> int | None:
+        """The worker that runs a task, by the number that Spark gives to it (TID); none yet."""
+        for number in range(len(self.workers)):
+            logs = (self.folder / f"work{number}").glob("app-*/*/stderr")
+            if any(f"(TID {task})" in log.read_text(errors="replace") for log in logs):
+                return number
+        return None
+
     def submit(self, program: Path, *arguments: str, conf: dict[str, str]) -> subprocess.Popen[str]:
         """spark-submit, in client mode, with the driver in this environment's Python."""
         options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]

@@ -18,6 +18,7 @@ from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import compaction, intents, log, registration, tables, topics
 from lakeward.store import dialect
 from lakeward.store.schema import orphan_sweeps
+from tests.support.lakes import sweeps_later
 
 NAME = "shop.orders"
 STRAY = "00000-9-lost-0-00001.parquet"
@@ -46,15 +47,6 @@ def append(lake: Lake, *, outlived: bool = True) -> Intent:
     return intent
 
 
-def later(lake: Lake, **after: float) -> None:
-    """Put the sweeps' times so far back."""
-    age = timedelta(**after)
-    with lake.registry.database.transaction() as connection:
-        for row in connection.execute(sa.select(orphan_sweeps)).mappings().all():
-            values = {name: row[name] - age for name in ("registered_at", "sweep_after")}
-            connection.execute(orphan_sweeps.update().where(orphan_sweeps.c.prefix == row["prefix"]).values(values))
-
-
 def sweeps(lake: Lake) -> int:
     with lake.registry.database.read() as connection:
         return len(connection.execute(sa.select(orphan_sweeps)).all())
@@ -68,17 +60,17 @@ def ids(lake: Lake) -> list[int]:
     return sorted(lake.scan(NAME).read_all()["id"].to_pylist())
 
 
-def test_what_a_lost_task_has_left_is_deleted_after_a_lease_and_once_more_a_day_later(lake: Lake) -> None:
+def test_what_a_lost_task_has_left_is_deleted_after_a_lease_and_once_more_a_day_sweeps_later(lake: Lake) -> None:
     intent = append(lake)
     assert lake.recover() == recovery.RecoveryResult()
     assert STRAY in objects(lake, intent.prefix)  # its task may still be at it
-    later(lake, seconds=lake.settings.lease_seconds + 1)
+    sweeps_later(lake, seconds=lake.settings.lease_seconds + 1)
     assert recovery.expired(lake.registry).objects == 1
     assert lake.recover() == recovery.RecoveryResult(objects=1)
     assert STRAY not in objects(lake, intent.prefix)
     lake.registry.engine(intent.prefix).write(intent.prefix + STRAY, b"of a task that was only slow")
     assert lake.recover() == recovery.RecoveryResult()
-    later(lake, days=1)
+    sweeps_later(lake, days=1)
     assert lake.recover() == recovery.RecoveryResult(swept=1, objects=1)
     assert STRAY not in objects(lake, intent.prefix)
     assert (sweeps(lake), ids(lake), lake.audit(NAME).findings) == (0, [1, 2], [])
@@ -94,7 +86,7 @@ def test_files_in_quarantine_are_not_taken_for_what_was_left(lake: Lake) -> None
     lake.flush(NAME)
     (file,) = lake.files(NAME)
     lake.drop_table(NAME)
-    later(lake, days=2)
+    sweeps_later(lake, days=2)
     assert lake.recover() == recovery.RecoveryResult(swept=1, objects=1)
     assert objects(lake, intent.prefix) == {file.file_path.removeprefix(intent.prefix)}
 
@@ -104,7 +96,7 @@ def test_what_compaction_has_left_goes_and_both_old_and_new_files_stay(lake: Lak
     old = lake.files(NAME)
     intent, made = written(lake)
     compaction.swap(lake.registry, lake.table(NAME), intent, old, made, outlived=True)
-    later(lake, days=2)
+    sweeps_later(lake, days=2)
     assert lake.recover() == recovery.RecoveryResult(swept=2, objects=2)
     assert objects(lake, first.prefix) == {each.file_path.removeprefix(first.prefix) for each in old}
     assert objects(lake, intent.prefix) == {each.path.removeprefix(intent.prefix) for each in made}
@@ -119,7 +111,7 @@ def test_what_was_left_beside_segments_goes_and_they_stay(lake: Lake) -> None:
     files = log_write.write_records(log_write.log_target(topic, intent, engine), topic, [b"a", b"b"], None, None)
     engine.write(intent.prefix + "spark/_temporary/0/part-0.parquet", b"left by a lost task")
     log.register(lake.registry, topic, intent, files, outlived=True)
-    later(lake, days=2)
+    sweeps_later(lake, days=2)
     assert lake.recover() == recovery.RecoveryResult(swept=1, objects=1)
     assert sum(batch.num_rows for batch in lake.log.scan("orders")) == 2
 
@@ -128,7 +120,7 @@ def test_where_none_of_the_write_s_files_is_listed_nothing_is_deleted(lake: Lake
     intent = append(lake)
     (file,) = lake.files(NAME)
     lake.registry.engine(intent.prefix).delete([file.file_path])
-    later(lake, days=2)
+    sweeps_later(lake, days=2)
     assert lake.recover() == recovery.RecoveryResult(swept=1)
     assert STRAY in objects(lake, intent.prefix)
 
