@@ -22,18 +22,20 @@ from lakeward.errors import (
     InvalidSetting,
     LakewardError,
     NestedTransaction,
+    RegistryBusy,
     RegistryFull,
     RegistryLost,
     RegistryUnavailable,
     TransactionConflict,
 )
 from lakeward.logs import log
-from lakeward.store import sqlite_file
+from lakeward.store import sqlite_file, waits
 from lakeward.store.drivers import cut, unstorable
 from lakeward.store.engines import postgresql_engine, set_foreign_keys, sqlite_engine
 from lakeward.store.gate import Gate, gate_for
 from lakeward.store.lookups import Lookups
 from lakeward.store.sqlite_file import SQLiteFile
+from lakeward.store.waits import Waits
 
 CLOSE_TIMEOUT_S = 5  # SQLite: how long closing waits for a thread that writes
 FORK_WAIT_S = 1.0  # SQLite: how long a fork waits for what is in use
@@ -79,6 +81,7 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.file: SQLiteFile | None = None
         self._gate: Gate | None = None
+        self._waits: Waits | None = None
         self._durable = durable
         if self.is_sqlite:
             if self.url.database and self.url.database != ":memory:":
@@ -91,6 +94,7 @@ class Database:
         else:
             self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
             sa.event.listen(self.engine, "connect", lambda connection, _: self._sockets.add(connection))
+            self._waits = Waits(self.url, self.engine.dialect, self.shown_url)
         self._turn: object = self if self._gate is None else self._gate  # what a thread has that is in a transaction
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()  # connections of psycopg
         self._listeners: frozenset[Callable[[], object]] = frozenset()
@@ -226,7 +230,8 @@ class Database:
     def _pooled(self) -> Iterator[sa.Connection]:
         connection = self.engine.connect()
         try:
-            yield connection
+            with _NO_GATE if self._waits is None else self._waits.watched(connection):
+                yield connection
         finally:
             self._let_go_of(connection)
 
@@ -409,6 +414,13 @@ class Database:
         self.engine.dispose()
         if self._gate is not None:
             self._gate.leave(self)
+        if self._waits is not None:
+            self._waits.stop()
+
+    @property
+    def holder(self) -> str:
+        """PostgreSQL: for whom this thread's last transaction waited, if it did for long."""
+        return "another transaction" if self._waits is None else self._waits.holder()
 
     def _close_writer(self, wait: float) -> None:
         gate = self._gate
@@ -553,6 +565,11 @@ def _wrapped(database: Database) -> Iterator[None]:
             database.file.check()
         if isinstance(error, sa.exc.DataError) or getattr(error.orig, "sqlite_errorcode", None) == _OTHER_TYPE:
             raise unstorable() from error
+        if getattr(error.orig, "sqlstate", None) == _NO_LOCK:
+            raise RegistryBusy(
+                f"a lock of the registry {database.shown_url} did not come in {waits.WAIT_SECONDS:.0f} s: {database.holder} has "
+                "it; let that go on, or end it (SELECT pg_terminate_backend(...)), then try again; nothing was written"
+            ) from error
         if _refuses_us(error):
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
@@ -585,6 +602,7 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
 
 
+_NO_LOCK = "55P03"  # PostgreSQL: lock_not_available
 _OTHER_TYPE = (
     3091  # SQLITE_CONSTRAINT_DATATYPE: a strict table refuses a value. Older sqlite3 modules have no name for it.
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.store import dialect, locks
+from lakeward.store import dialect, locks, waits
 from lakeward.store.drivers import (
     BUSY_TIMEOUT_MS,
     POSTGRESQL_ARGUMENTS,
@@ -111,6 +111,7 @@ def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: in
     def _prepare(connection: Any, _record: Any) -> None:
         prepare_session(connection)
         connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+        connection.execute(f"SET lock_timeout = '{waits.WAIT_SECONDS * 1000:.0f}ms'")
         connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
         connection.commit()
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakeward.store import dialect
+from lakeward.store import dialect, waits
 from lakeward.store.drivers import POSTGRESQL_ARGUMENTS, UNSTORABLE, cut, prepare_session, unstorable
 from lakeward.store.prepared import Prepared, Row
 
@@ -226,6 +226,9 @@ class Lookups:
         prepare_session(opened)
         opened.execute(dialect.EXTEND_PATH, [self._database.metadata_schema, False])
         opened.execute(_BY_INDEX)
+        opened.execute(
+            f"SET lock_timeout = '{waits.SAY_SECONDS * 1000:.0f}ms'"
+        )  # a transaction then waits, and says for whom
         return opened
 
     def _drop(self) -> None:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 import lakeward
 from lakeward import Lake, MetadataStore, TopicConfig
-from lakeward.errors import LakewardError, TransactionConflict
+from lakeward.errors import CommitUnknown, LakewardError, RegistryBusy, TransactionConflict
 from lakeward.metadata import ErrorType, MetadataManager, OperationType
 from lakeward.registry import topics
-from lakeward.store import files, intents, locks, retired, retry, schema, segments
+from lakeward.store import files, intents, locks, retired, retry, schema, segments, waits
 from lakeward.store import partitions as partition_store
 from lakeward.store import topics as topic_store
 from tests.support.lakes import make_table, open_lake
@@ -282,3 +283,27 @@ def deadlocks(server: PostgresServer, url: str) -> int:
         found = connection.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = %s", [name]).fetchone()
     assert found is not None
     return int(found[0])
+
+
+# Waits --------------------------------------------------------------------------------------------------------------------
+def test_a_lock_that_somebody_holds_for_long_is_said_to_be_theirs_and_waited_for_within_a_limit(
+    made_pg_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waits, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(waits, "WAIT_SECONDS", 2.0)
+    with open_lake(made_pg_url, tmp_path) as lake:
+        table = make_table(lake)
+        url = lake.registry.database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        before = lake.append(table.identifier, [{"id": 1}]).rows
+        with psycopg.connect(url, application_name="reporting") as holder:
+            holder.execute("SELECT FROM tables WHERE table_id = %s FOR UPDATE", [table.table_id])
+            who = rf"process {holder.info.backend_pid} of the server \(reporting, idle in transaction since 20\d\d-.*\)"
+            with pytest.raises(RegistryBusy, match=rf"did not come in 2 s: {who} has it") as caught:
+                lake.append(table.identifier, [{"id": 2}])
+            assert not isinstance(caught.value, CommitUnknown)
+            said = capsys.readouterr().out
+            assert "writers_of_the_registry_wait" in said
+            assert "reporting, idle in transaction" in said
+            holder.rollback()
+        assert before == lake.append(table.identifier, [{"id": 3}]).rows == 1
+        assert sorted(lake.scan(table.identifier).read_all()["id"].to_pylist()) == [1, 3]
