@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -39,12 +40,12 @@ BY_SPARK = {1000: "ABCD", 1001: 0.1, 1002: "00FF", 1003: "AB", 1004: "AB"}
 ONLY_SPARK = {1000: "EF", 1001: "NaN", 1002: None, 1003: "EF", 1004: "ünï/x=1"}
 
 
-@pytest.fixture
-def old(registry_url: str) -> Iterator[Database]:
-    """A registry of the last revision before."""
+@pytest.fixture(params=["0001", "0007"])
+def old(registry_url: str, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A registry of the first revision, and of the last before."""
     database = Database(registry_url)
     with database.transaction() as connection:
-        migrate.run_history(connection, migrate.LOCATION, "0007")
+        migrate.run_history(connection, migrate.LOCATION, request.param)
         insert(
             connection, "warehouses", warehouse_id=1, warehouse_uuid="w", name="main", location="/l", created_at=TIME
         )
@@ -87,7 +88,13 @@ def path_of(partition: dict[int, Any]) -> str:
 
 
 def add_file(
-    connection: sa.Connection, number: int, partition: dict[int, Any], low: int, high: int, aside: str | None = None
+    connection: sa.Connection,
+    number: int,
+    partition: dict[int, Any],
+    low: int,
+    high: int,
+    aside: str | None = None,
+    time: str = TIME,
 ) -> None:
     statistics = FileStatistics(
         value_counts={5: 10, 2: 10},
@@ -98,7 +105,7 @@ def add_file(
     insert(connection, "table_files", file_id=number, table_id=1, file_name="f", file_path=f"/l/t/{number}", file_size=100,
            file_type="parquet", partition_key=partition_key(partition), partition_path=path_of(partition), row_count=10,
            statistics=text(msgspec.to_builtins(statistics, str_keys=True)), split_offsets="[4]", schema_id=0, spec_id=0,
-           sort_order_id=0, created_at=TIME, modified_at=TIME, registered_at=TIME, set_aside_reason=aside,
+           sort_order_id=0, created_at=TIME, modified_at=TIME, registered_at=time, set_aside_reason=aside,
            is_compressed=1 if connection.dialect.name == "sqlite" else "1")  # fmt: skip
 
 
@@ -164,6 +171,37 @@ def test_the_statistics_are_those_that_the_registry_counts_itself(old: Database)
             stats.delete(connection, row)
         counters.add_to_partitions(connection, 1, SCHEMA, live, migrated[0].last_modified)
         assert stats.of_table(connection, 1) == migrated
+
+
+def test_files_without_statistics_are_counted(old: Database) -> None:
+    with old.transaction() as connection:
+        add_file(connection, 1, BY_ARROW, -5, 3)
+        add_file(connection, 2, BY_SPARK, -300, 2, time=LATER)
+        add_file(connection, 3, ONLY_SPARK, 1, 1)
+    migrate.create_or_upgrade(old)
+    with old.read() as connection:
+        rows = {partition_values(row.partition_key)[1004]: row for row in stats.of_table(connection, 1)}
+    assert {key: (row.row_count, row.file_count) for key, row in rows.items()} == {"AB": (20, 2), "ünï/x=1": (10, 1)}
+    assert rows["AB"].last_modified.isoformat() == LATER.replace("Z", "+00:00")
+    assert rows["ünï/x=1"].last_modified.isoformat() == TIME.replace("Z", "+00:00")
+
+
+def test_every_retired_file_is_spelled_anew_however_many(old: Database) -> None:
+    count = 2_500
+    record = {"file_id": 7, "spec_id": 0, "schema_id": 0, "partition_key": partition_key(BY_SPARK),
+              "partition_path": path_of(BY_SPARK)}  # fmt: skip
+    with old.transaction() as connection:
+        rows = [
+            {"retired_id": number, "table_id": 1, "file_path": f"/l/t/r{number}", "file_size": 1, "kind": "data",
+             "reason": "r", "retired_at": datetime.fromisoformat(TIME), "expires_at": datetime.fromisoformat(TIME), "record": record}
+            for number in range(1, count + 1)
+        ]  # fmt: skip
+        connection.execute(sa.insert(schema.retired_files), rows)
+    migrate.create_or_upgrade(old)
+    one = canonical_partition(SCHEMA, SPEC, BY_SPARK)
+    with old.read() as connection:
+        keys = connection.execute(sa.select(schema.retired_files.c.record)).scalars().all()
+    assert {each["partition_key"] for each in keys} == {partition_key(one)} and len(keys) == count
 
 
 def test_tables_without_such_values_are_left_alone(old: Database) -> None:

@@ -26,6 +26,10 @@ depends_on = None
 
 # JSON as the text that it is on both databases: nothing of it is changed that is not meant to be.
 JSON = postgresql.JSON().with_variant(sa.Text(), "sqlite")
+TIME = sa.DateTime(timezone=True).with_variant(
+    sa.Text(), "sqlite"
+)  # texts of one form, which compare as their times do
+PAGE = 1000  # rows of retired_files that are read at once: there may be very many
 
 metadata = sa.MetaData()
 table_metadata = sa.Table(
@@ -49,6 +53,7 @@ table_files = sa.Table(
     sa.Column("partition_key", sa.Text),
     sa.Column("partition_path", sa.Text),
     sa.Column("statistics", JSON),
+    sa.Column("registered_at", TIME),
     sa.Column("set_aside_reason", sa.Text),
 )
 table_stats = sa.Table(
@@ -62,7 +67,7 @@ table_stats = sa.Table(
     sa.Column("row_count", sa.BigInteger),
     sa.Column("file_count", sa.BigInteger),
     sa.Column("total_size", sa.BigInteger),
-    sa.Column("last_modified", sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")),
+    sa.Column("last_modified", TIME),
     sa.Column("columns", JSON),
 )
 retired_files = sa.Table(
@@ -197,9 +202,7 @@ def _spell_files(connection: sa.Connection, table: Table) -> None:
 
 
 def _spell_retired(connection: sa.Connection, table: Table) -> None:
-    c = retired_files.c
-    query = sa.select(c.retired_id, _read(c.record)).where(c.table_id == table.table_id, c.record.is_not(None))
-    for retired_id, text in connection.execute(query).all():
+    for retired_id, text in _records(connection, table):
         record = msgspec.json.decode(text)
         if "partition_key" not in record:
             continue
@@ -208,13 +211,23 @@ def _spell_retired(connection: sa.Connection, table: Table) -> None:
         if (key, path) != before:
             record |= {"partition_key": key, "partition_path": path}
             connection.execute(
-                sa.update(retired_files).where(c.retired_id == retired_id).values(record=_written(record))
+                sa.update(retired_files).where(retired_files.c.retired_id == retired_id).values(record=_written(record))
             )
+
+
+def _records(connection: sa.Connection, table: Table) -> Iterator[tuple[int, str]]:
+    c = retired_files.c
+    query = sa.select(c.retired_id, _read(c.record)).where(c.table_id == table.table_id, c.record.is_not(None))
+    query, after = query.order_by(c.retired_id).limit(PAGE), 0
+    while page := connection.execute(query.where(c.retired_id > after)).all():
+        yield from ((retired_id, text) for retired_id, text in page)
+        after = page[-1][0]
 
 
 # Statistics -----------------------------------------------------------------------------------------------------------
 def _count_anew(connection: sa.Connection, table: Table, had: Mapping[tuple[int, str], set[str]]) -> None:
-    """The statistics of some partitions from their files; their time is the last of those that became one."""
+    """The statistics of some partitions from their files; their time is the last of those that became one, and that of their
+    last file where there were none."""
     s = table_stats.c
     times: dict[tuple[int, str, str], Any] = {}
     for spec_id, key in had:
@@ -224,34 +237,35 @@ def _count_anew(connection: sa.Connection, table: Table, had: Mapping[tuple[int,
         connection.execute(sa.delete(table_stats).where(mine))
     for (spec_id, key), olds in had.items():
         for file_type, row in _counted(connection, table, spec_id, key).items():
-            modified = max(t for old in olds if (t := times.get((spec_id, old, file_type))) is not None)
+            last_file = row.pop("last_file")
+            known = [t for old in olds if (t := times.get((spec_id, old, file_type))) is not None]
             connection.execute(
                 sa.insert(table_stats).values(
                     table_id=table.table_id,
                     spec_id=spec_id,
                     partition_key=key,
                     file_type=file_type,
-                    last_modified=modified,
+                    last_modified=max(known, default=last_file),
                     **{**row, "columns": _written(_shown(row["columns"]))},
                 )
             )
 
 
 def _counted(connection: sa.Connection, table: Table, spec_id: int, key: str) -> dict[str, dict[str, Any]]:
-    """By file type."""
+    """By file type: a row of table_stats, with the time of its last file."""
     c = table_files.c
     query = (
-        sa.select(c.file_type, c.partition_path, c.row_count, c.file_size, _read(c.statistics))
+        sa.select(c.file_type, c.partition_path, c.row_count, c.file_size, c.registered_at, _read(c.statistics))
         .where(c.table_id == table.table_id, c.spec_id == spec_id, c.partition_key == key)
         .where(c.set_aside_reason.is_(None))
         .order_by(c.file_id)
     )
     types = {field_id: type_ for each in table.types.values() for field_id, type_ in each.items()}
     rows: dict[str, dict[str, Any]] = {}
-    for file_type, path, row_count, size, text in connection.execute(query):
-        row = rows.setdefault(
-            file_type, {"partition_path": path, "row_count": 0, "file_count": 0, "total_size": 0, "columns": {}}
-        )
+    for file_type, path, row_count, size, time, text in connection.execute(query):
+        none: dict[str, Any] = {"partition_path": path, "row_count": 0, "file_count": 0, "total_size": 0, "columns": {}}
+        row = rows.setdefault(file_type, {**none, "last_file": time})
+        row["last_file"] = max(row["last_file"], time)
         row["row_count"] += row_count
         row["file_count"] += 1
         row["total_size"] += size
