@@ -170,11 +170,21 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     except OSError as error:
         raise InvalidSetting(f"the settings file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
+        raise InvalidSetting(
+            f'the settings file {path} is not TOML{_where(error)}; a text stands in quotes, as in registry = "lakeward.db"'
+        ) from error
     for name in ("registry", "warehouse"):
         if isinstance(value := values.get(name), str) and "://" not in value:
             values[name] = str(path.parent.absolute() / value)
     return values
+
+
+def _where(error: Exception) -> str:
+    """The place at which a file ceases to be TOML."""
+    if isinstance(error, UnicodeDecodeError):
+        return f": byte {error.start} is no UTF-8"
+    place = re.search(r"at line (\d+), column (\d+)", str(error))
+    return f" from line {place[1]}, column {place[2]} on" if place else ": it ends too early"
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:

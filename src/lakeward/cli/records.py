@@ -28,15 +28,24 @@ def from_lines(lines: Iterable[bytes], topic: Topic) -> Iterator[dict[str, Any]]
         try:
             document = msgspec.json.decode(line)
             yield _record(document, topic)
-        except (msgspec.DecodeError, ValueError, TypeError) as error:
-            raise InvalidInput(f"line {number}: {str(line[:80])[2:-1]} is no record: {error}") from error
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {_start(line)} is no record: {error}") from error
+        except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as error:
+            raise InvalidInput(
+                f'line {number}: {_start(line)} is no record; a line is JSON such as {{"key": "k", "value": "v"}}, a timestamp '
+                'such as "2026-01-02T03:04:05Z", headers an object'
+            ) from error
+
+
+def _start(line: bytes) -> str:
+    return str(line[:80])[2:-1]
 
 
 def _record(document: Any, topic: Topic) -> dict[str, Any]:
     if not isinstance(document, Mapping) or "value" not in document:
-        raise ValueError('a line is an object with a value, such as {"key": "k", "value": "v"}')
+        raise InvalidInput('a line is an object with a value, such as {"key": "k", "value": "v"}')
     if unknown := sorted(document.keys() - set(FIELDS) - set(SHOWN)):
-        raise ValueError(f"field {unknown[0]!r} is not known; there are {', '.join(FIELDS)}")
+        raise InvalidInput(f"field {unknown[0]!r} is not known; there are {', '.join(FIELDS)}")
     record: dict[str, Any] = {name: document[name] for name in FIELDS if document.get(name) is not None}
     if "key" in record:
         record["key"] = _bytes(record["key"])
@@ -57,8 +66,8 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, Mapping) and value.keys() == {"base64"}:
         try:
             return base64.b64decode(value["base64"], validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"base64: {error}") from error
+        except (binascii.Error, TypeError) as error:
+            raise InvalidInput("what 'base64' holds is no base64") from error
     return msgspec.json.encode(value)
 
 

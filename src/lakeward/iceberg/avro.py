@@ -90,7 +90,7 @@ def read_container(data: bytes, names: Mapping[int, str], header: Header | None 
         return Container(header.metadata, header.schema, records, encoded, form)
     except _BROKEN as error:
         raise StorageError(
-            f"Avro file of {len(data)} bytes cannot be read: {error!r}; it is damaged or has a codec that is not known"
+            f"Avro file of {len(data)} bytes cannot be read: it is damaged or has a codec that is not known"
         ) from error
 
 
@@ -150,9 +150,7 @@ def read_header(data: bytes) -> Header:
         schema = msgspec.json.decode(header["meta"]["avro.schema"])
         return Header(header["meta"], schema, header["sync"], source.tell())
     except _BROKEN as error:
-        raise StorageError(
-            f"Avro file of {len(data)} bytes has no readable header: {error!r}; it is damaged"
-        ) from error
+        raise StorageError(f"Avro file of {len(data)} bytes has no readable header; it is damaged") from error
 
 
 @lru_cache(maxsize=256)

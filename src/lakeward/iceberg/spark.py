@@ -28,7 +28,7 @@ def from_spark_json(text: str) -> TypeDocument:
     try:
         return _from_spark(msgspec.json.decode(text), "")
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise InvalidSchema(f"Spark schema {text[:80]!r} cannot be read: {error}; give df.schema as it is") from error
+        raise InvalidSchema(f"Spark schema {text[:80]!r} cannot be read; give df.schema as it is") from error
 
 
 def _from_spark(type_: Any, name: str) -> TypeDocument:

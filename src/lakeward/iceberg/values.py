@@ -378,7 +378,7 @@ def from_binary(type_: str, data: bytes) -> Any:
         if type_ == "uuid":
             return _sized(data, 16)
     except (struct.error, ValueError) as error:
-        raise InvalidInput(f"bytes {data[:40].hex()!r} are no value of {type_}: {error}") from error
+        raise InvalidInput(f"bytes {data[:40].hex()!r} are no value of {type_}") from error
     return int.from_bytes(data, "big", signed=True) if types.decimal_parts(type_) is not None else data
 
 

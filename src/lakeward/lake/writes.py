@@ -57,8 +57,10 @@ def batch_of(key: BatchKey) -> Batch | None:
     try:
         msgspec.json.encode(parts[2:])
         json.dumps(msgspec.to_builtins(parts[2:]), allow_nan=False)  # msgspec would write NaN as null
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"batch={key!r}: a position must be what JSON can hold: {error}") from None
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"batch={key!r}: a position must be what JSON can hold: texts, finite numbers, lists and objects of them"
+        ) from None
     return Batch(*parts)
 
 

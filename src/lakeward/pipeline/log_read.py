@@ -159,7 +159,9 @@ def slice_batches(slice_: Slice, engine: StorageEngine, batch_rows: int = BATCH_
                 else:
                     offset += rows
         except (pa.ArrowException, OSError) as error:
-            raise StorageError(f"cannot read {segment.location}: {error}") from error
+            raise StorageError(
+                f"cannot read {segment.location}: it is damaged, or the storage broke off; try again, or bring it back from a backup"
+            ) from error
 
 
 def _cut(slice_: Slice, batch: pa.RecordBatch, offset: int) -> pa.RecordBatch | None:

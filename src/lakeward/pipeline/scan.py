@@ -173,7 +173,7 @@ def _parquet_batches(
                 yield from _group_batches(opened, groups, reading)
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
-                f"cannot read {file.file_path}: {error}; 'lakeward audit' says what else is wrong"
+                f"cannot read {file.file_path}: it is damaged, or the storage broke off; try again, 'lakeward audit' says what is wrong"
             ) from error
 
 

@@ -173,7 +173,7 @@ def spark_session(
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise JavaMissing(
-            f"Spark did not start with the Java of {os.environ.get('JAVA_HOME', 'PATH')}: {error}; what it printed says why, "
+            f"Spark did not start with the Java of {os.environ.get('JAVA_HOME', 'PATH')}; what it printed says why, "
             "and `lakeward doctor` shows what was found"
         ) from error
 

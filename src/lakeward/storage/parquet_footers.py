@@ -26,7 +26,10 @@ def decode_footer(footer: bytes) -> pq.FileMetaData:
     try:
         return pq.read_metadata(pa.BufferReader(footer))
     except (pa.ArrowException, OSError) as error:
-        raise FileRefused("unreadable", f"a stored footer of {len(footer)} bytes cannot be decoded: {error}") from error
+        raise FileRefused(
+            "unreadable",
+            f"a stored footer of {len(footer)} bytes cannot be decoded; 'lakeward footers rebuild' reads the table's footers again",
+        ) from error
 
 
 def read_footer(engine: StorageEngine, location: str) -> pq.FileMetaData:
@@ -40,4 +43,6 @@ def read_footer(engine: StorageEngine, location: str) -> pq.FileMetaData:
         try:
             return pq.read_metadata(source)
         except (pa.ArrowException, OSError) as error:
-            raise StorageError(f"{location} has no footer that can be read: {error}; restore the object") from error
+            raise StorageError(
+                f"{location} has no footer that can be read: it is cut short, damaged or no Parquet file; restore the object"
+            ) from error

@@ -1,0 +1,156 @@
+"""Lakeward's messages are its own: what a library's error says is never quoted, but facts of it are picked out."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import lakeward
+
+SOURCE = Path(lakeward.__path__[0])
+
+# Where texts of others are looked at, recorded or shown.
+QUOTES = {
+    "astha.reasons:reason",
+    "cli.query:_ask",
+    "cli.root:Root.invoke",
+    "components.compactor:Compactor._failed",
+    "components.fleet:configured",
+    "config:_where",
+    "iceberg.commit:_encode",
+    "iceberg.partitions:_field_document",
+    "iceberg.types:checked",
+    "pipeline.accepted:raw_values",
+    "pipeline.csv_read:_is_open",
+    "pipeline.csv_read:_open",
+    "pipeline.csv_read:_whole",
+    "pipeline.executors:_cause",
+    "pipeline.executors:check_lakeward.missing",
+    "pipeline.executors:no_keys",
+    "pipeline.json_read:_where",
+    "pipeline.log_source:_Shipped.__reduce__.arrive",
+    "pipeline.spark_jvm:java_message",
+    "pipeline.spark_write:_mapped_errors",
+    "registry.metadata_import:_reason",
+    "registry.recording:Recorder._end",
+    "registry.recording:Recorder.flush",
+    "registry.recording:message_of",
+    "registry.recording:not_recorded",
+    "registry.write_front:WriteFront._lead",
+    "server.errors:_on_http_exception",
+    "storage.local:storage_error",
+    "storage.s3:_mapped",
+    "store.database:Database._commit",
+    "store.database:_reason",
+    "store.database:_refuses_us",
+    "store.files:is_duplicate",
+}
+
+
+class Quotes(ast.NodeVisitor):
+    """The places in a module where the text of an error that is not Lakeward's gets into a text."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = vars(module)
+        self._scopes: list[str] = []
+        self._foreign: list[set[str]] = [set()]
+        self.found: dict[str, list[int]] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        self._enter(node, {each.arg for each in arguments if self._is_foreign(each.annotation)})
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._enter(node, set())
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        names = {node.name} if node.name and self._is_foreign(node.type) else set()
+        hidden = {node.name} - names
+        before = self._foreign[-1]
+        self._foreign[-1] = (before - hidden) | names
+        self.generic_visit(node)
+        self._foreign[-1] = before
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) in ("log", "self._log"):
+            return  # a log may say all that is known
+        if isinstance(node.func, ast.Name) and node.func.id in ("str", "repr", "format"):
+            self._text_of(node.args[0] if node.args else None)
+        self.generic_visit(node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:
+        self._text_of(node.value)
+        self.generic_visit(node)
+
+    def _text_of(self, node: ast.expr | None) -> None:
+        if isinstance(node, ast.Attribute) and node.attr in ("orig", "args", "msg", "desc", "detail"):
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in self._foreign[-1]:
+            self.found.setdefault(".".join(self._scopes), []).append(node.lineno)
+
+    def _enter(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, foreign: set[str]) -> None:
+        self._scopes.append(node.name)
+        self._foreign.append(self._foreign[-1] | foreign)
+        self.generic_visit(node)
+        self._foreign.pop()
+        self._scopes.pop()
+
+    def _is_foreign(self, kind: ast.expr | None) -> bool:
+        """Whether an annotation, or what a handler catches, may be an error that is not Lakeward's."""
+        if kind is None:
+            return False
+        return any(self._is_foreign_class(each) for each in self._classes(kind))
+
+    def _classes(self, kind: ast.expr) -> Iterator[Any]:
+        if isinstance(kind, ast.Tuple):
+            for each in kind.elts:
+                yield from self._classes(each)
+        elif isinstance(kind, ast.BinOp):
+            yield from self._classes(kind.left)
+            yield from self._classes(kind.right)
+        elif isinstance(kind, ast.Name | ast.Attribute):
+            text = ast.unparse(kind)
+            found = _value(text, self._module)
+            yield from found if isinstance(found, tuple) else [found if found is not None else text]
+
+    def _is_foreign_class(self, kind: Any) -> bool:
+        if isinstance(kind, str):  # imported where it is used
+            return kind.endswith(("Error", "Exception"))
+        return isinstance(kind, type) and issubclass(kind, BaseException) and not kind.__module__.startswith("lakeward")
+
+
+def _value(text: str, names: dict[str, Any]) -> Any:
+    first, *rest = text.split(".")
+    found = names.get(first, getattr(builtins, first, None))
+    for name in rest:
+        found = getattr(found, name, None)
+    return found
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if ".versions." not in name and not name.endswith(("__main__", ".env")):
+            yield name, path
+
+
+def _quotes() -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name, path in _modules():
+        visitor = Quotes(importlib.import_module(name))
+        visitor.visit(ast.parse(path.read_text(encoding="utf-8")))
+        found |= {f"{name.removeprefix('lakeward.')}:{scope}": lines for scope, lines in visitor.found.items()}
+    return found
+
+
+def test_no_text_of_a_library_gets_into_a_message() -> None:
+    found = _quotes()
+    assert {place: lines for place, lines in found.items() if place not in QUOTES} == {}
+    assert set(found) >= QUOTES, "of what is named above some is no more"
