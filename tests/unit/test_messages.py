@@ -10,7 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 import lakeward
+from lakeward.config import load_settings
+from lakeward.errors import FileRefused, InvalidSetting, StorageError
+from lakeward.iceberg import metadata
+from lakeward.storage.parquet_footers import decode_footer
 
 SOURCE = Path(lakeward.__path__[0])
 
@@ -154,3 +160,27 @@ def test_no_text_of_a_library_gets_into_a_message() -> None:
     found = _quotes()
     assert {place: lines for place, lines in found.items() if place not in QUOTES} == {}
     assert set(found) >= QUOTES, "of what is named above some is no more"
+
+
+def test_a_settings_file_that_is_no_toml_names_the_place_in_our_words(tmp_path: Path) -> None:
+    file = tmp_path / "lakeward.toml"
+    for text, place in ((b"pool_size = 3\nregistry = x\n", "line 2, column 12"), (b'a = "\xff"', "byte 5 is no UTF-8")):
+        file.write_bytes(text)
+        with pytest.raises(InvalidSetting) as refused:
+            load_settings(file, environment={})
+        assert str(file) in str(refused.value) and place in str(refused.value)
+        assert "Invalid value" not in str(refused.value) and "codec" not in str(refused.value)
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"\x1f\x8bno gzip"])
+def test_a_damaged_metadata_file_is_told_in_our_words(data: bytes) -> None:
+    with pytest.raises(StorageError) as refused:
+        metadata.decode(data)
+    assert f"a metadata file of {len(data)} bytes is damaged" in str(refused.value)
+    assert str(refused.value.__cause__) not in str(refused.value)
+
+
+def test_a_damaged_footer_is_told_in_our_words() -> None:
+    with pytest.raises(FileRefused) as refused:
+        decode_footer(b"PAR1 and nothing")
+    assert "16 bytes" in str(refused.value) and str(refused.value.__cause__) not in str(refused.value)
