@@ -26,7 +26,6 @@ QUOTES = {
     "cli.query:_ask",
     "cli.root:Root.invoke",
     "components.compactor:Compactor._failed",
-    "components.fleet:configured",
     "config:_where",
     "iceberg.commit:_encode",
     "iceberg.partitions:_field_document",

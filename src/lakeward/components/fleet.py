@@ -70,7 +70,8 @@ def configured(kind: Callable[..., T], table: str, values: Mapping[str, Any]) ->
     try:
         return kind(**values)
     except TypeError as error:
-        raise InvalidSetting(f"[{table}] has a value of another type: {error}") from error
+        shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        raise InvalidSetting(f"[{table}] has a value of another type among {shown}") from error
 
 
 _NOT_IN_FILES = frozenset({"default", "retry", "spark", "subscriptions"})
