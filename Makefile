@@ -42,7 +42,7 @@ $(INSTALLED): pyproject.toml constraints.txt tools/bootstrap.py
 
 $(JARS): $(INSTALLED) src/lakeward/toolchain.py
 	@echo "set-up: Spark's jars into .cache/ivy (65 MB)"
-	@$(BIN)/python -m lakeward.toolchain
+	@$(BIN)/python -m lakeward.spark.toolchain
 	@touch $@
 
 demo: setup

@@ -20,9 +20,9 @@ import structlog
 from common import Options, Report, Writer, lake_in, main, percentile
 
 from lakeward.astha import SUBSCRIPTIONS, Astha, AsthaConfig, Event
+from lakeward.astha.events import WATCHED
 from lakeward.astha.watcher import QUIET_SECONDS
-from lakeward.model.events import WATCHED
-from lakeward.store import schema
+from lakeward.db import schema
 
 WAITING = 1_000_000
 # Another process: it registers files, and says when each commit had returned.

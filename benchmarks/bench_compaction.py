@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from common import Options, Report, lake_in, main, median, seconds
 
 from lakeward import Lake
-from lakeward.components.rollback import rollback_table
+from lakeward.snapshots.rollback import rollback_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common import Options, Report, Writer, lake_in, main, median, seconds
 
-from lakeward.components import flushing
+from lakeward.snapshots import snapshot_commit
 
 SIZES = {1: 20, 10: 20, 100: 10, 1_000: 5}  # pending files: repeats
 WINDOW = 10
@@ -14,10 +14,10 @@ def run(options: Options, report: Report) -> None:
     with lake_in(options.folder / "sizes") as lake:
         for pending, repeats in SIZES.items():
             writer = Writer(lake, f"bench.pending_{pending}")
-            flushing.flush(lake.registry, writer.table.table_id)  # the table's first metadata file
+            snapshot_commit.flush(lake.registry, writer.table.table_id)  # the table's first metadata file
             times = [_flush(writer, pending) for _ in range(repeats)]
             report.add(f"flush of {pending:,} pending files, p50", median(times) * 1e3, "ms")
-        nothing = [seconds(lambda: flushing.flush(lake.registry, writer.table.table_id)) for _ in range(100)]
+        nothing = [seconds(lambda: snapshot_commit.flush(lake.registry, writer.table.table_id)) for _ in range(100)]
         report.add("flush with nothing pending, p50", median(nothing) * 1e3, "ms")
     with lake_in(options.folder / "growth") as lake:
         writer, last = Writer(lake), options.pick(300, 1_000)
@@ -33,7 +33,7 @@ def run(options: Options, report: Report) -> None:
 
 def _flush(writer: Writer, pending: int) -> float:
     writer.register(pending)
-    return seconds(lambda: flushing.flush(writer.registry, writer.table.table_id))
+    return seconds(lambda: snapshot_commit.flush(writer.registry, writer.table.table_id))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ import msgspec
 from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, register_until, seconds, waits
 
 from lakeward import Lake
-from lakeward.pipeline import scan
-from lakeward.registry import footers, intents, registration, snapshots
+from lakeward.arrow import scan
+from lakeward.db import dialect
+from lakeward.registry import intents
 from lakeward.storage.parquet_footers import read_footer
-from lakeward.store import dialect
-from lakeward.store import footers as footer_store
+from lakeward.tables import footers, registration, snapshots
+from lakeward.tables.sql import footers as footer_store
 
 PATHS = 100_000
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from common import Options, Report, in_turn, lake_in, main, median
 
 from lakeward import Lake
-from lakeward.components import fleet
+from lakeward.components import supervisor
 from lakeward.lake import writes
-from lakeward.model.names import parse_table
-from lakeward.model.operations import SyncMode
-from lakeward.registry.recording import recorded
+from lakeward.names import parse_table
+from lakeward.ops.records.operations import SyncMode
+from lakeward.ops.run_recorder import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def _measure(options: Options, report: Report, lake: Lake, spark: SparkSession, 
     alone, results = [], []
     for _ in range(2):
         alone += [lake.append("bench.rows", data) for _ in range(count)]
-        with fleet.running(lake):
+        with supervisor.running(lake):
             results += [lake.append("bench.rows", data) for _ in range(count)]
     name = f"{results[0].bytes / 1e6:.1f} MB"
     write = median([r.seconds["write"] for r in results])

@@ -12,12 +12,12 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.astha import Astha
-from lakeward.components import flushing, manifest_merging
 from lakeward.components.iceberg_updater import IcebergUpdater
 from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import build_snapshot
 from lakeward.iceberg.merging import COUNT_PROPERTY, ENABLED_PROPERTY
-from lakeward.registry import snapshots
+from lakeward.snapshots import manifest_merging, snapshot_commit
+from lakeward.tables import snapshots
 from tests.support import duck
 
 COUNTS = (1, 10, 30, 100, 300)
@@ -52,7 +52,7 @@ def _spent(work: Callable[[], object]) -> Spent:
 
 def _flush(writer: Writer, pending: int = 1) -> Spent:
     writer.register(pending)
-    return _spent(lambda: flushing.flush(writer.registry, writer.table.table_id))
+    return _spent(lambda: snapshot_commit.flush(writer.registry, writer.table.table_id))
 
 
 def _add(report: Report, name: str, spent: Sequence[Spent]) -> None:
@@ -118,7 +118,7 @@ def _ahead(lake: Lake, report: Report) -> None:
             assert len(state.files) == pending
             every, one = _manifests(lake, writer, state), _manifests(lake, writer, state, 1)
             saved.append(Spent(every.wall - one.wall, every.cpu - one.cpu))
-            whole.append(_spent(lambda writer=writer: flushing.flush(lake.registry, writer.table.table_id)))  # type: ignore[misc]
+            whole.append(_spent(lambda writer=writer: snapshot_commit.flush(lake.registry, writer.table.table_id)))  # type: ignore[misc]
         _add(report, f"flush of {pending:,} pending files", whole)
         _add(report, "  of which reading what waits", looks)
         _add(report, "  of which manifests prepared ahead would save", saved)

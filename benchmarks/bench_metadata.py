@@ -17,10 +17,10 @@ from typing import Any
 import psycopg
 from common import Options, Report, in_turn, main, median, percentile, seconds
 
+from lakeward import lossless_json
+from lakeward.db import dialect, schema
 from lakeward.metadata import MetadataManager, SchemaDefinition
-from lakeward.model import exact
-from lakeward.registry import housekeeping
-from lakeward.store import dialect, schema
+from lakeward.ops import retention
 
 POSITION = {"lsn": "0/16B3748", "tx": 4711}
 COLUMNS = [{"name": f"c{i}", "type": "text"} for i in range(20)]
@@ -77,7 +77,7 @@ def _sqlite(manager: MetadataManager, options: Options, report: Report) -> None:
         def upsert() -> None:
             for number in range(writes):
                 bare.execute("BEGIN IMMEDIATE")
-                row = ["shop", None, "stream", exact.dumps({**POSITION, "n": number}), "2026-01-02", None]
+                row = ["shop", None, "stream", lossless_json.dumps({**POSITION, "n": number}), "2026-01-02", None]
                 bare.execute(UPSERT.format("?"), row).fetchone()
                 bare.execute("COMMIT")
 
@@ -103,7 +103,7 @@ def _postgresql(manager: MetadataManager, options: Options, report: Report) -> N
 
         def upsert() -> None:
             for number in range(writes):
-                row = ["shop", None, "stream", exact.dumps({**POSITION, "n": number}), "2026-01-02", None]
+                row = ["shop", None, "stream", lossless_json.dumps({**POSITION, "n": number}), "2026-01-02", None]
                 with bare.transaction():
                     bare.execute(UPSERT.format("%s"), row).fetchone()
 
@@ -202,7 +202,7 @@ def _cleanup(manager: MetadataManager, name: str, options: Options, report: Repo
     measured(lambda: time.sleep(3))
     report.add(f"{name}: 4 writers alone, p99", percentile(waits, 99) * 1e3, "ms")
     counts: dict[str, int] = {}
-    took = measured(lambda: counts.update(housekeeping.cleanup(manager.registry)))
+    took = measured(lambda: counts.update(retention.cleanup(manager.registry)))
     assert counts["sync_runs"] == count
     report.add(f"{name}: clean-up of {count:,} old runs beside 4 writers", took, "s")
     report.add(f"{name}: 4 writers meanwhile, p99", percentile(waits, 99) * 1e3, "ms", f"{len(waits):,} writes")

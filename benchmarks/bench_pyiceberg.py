@@ -16,10 +16,11 @@ from common import SCHEMA, Options, Report, Writer, in_turn, lake_in, main, medi
 from pyiceberg.catalog.sql import SqlCatalog
 
 from lakeward import Lake
-from lakeward.model.files import AppendResult, DataFile
-from lakeward.pipeline import statistics
-from lakeward.registry import intents, registration
+from lakeward.arrow import statistics
+from lakeward.registry import intents
 from lakeward.storage.parquet_footers import encode_footer
+from lakeward.tables import registration
+from lakeward.tables.records.files import AppendResult, DataFile
 
 COMMITS = 300
 FLUSH_EVERY = 100

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from common import Options, Report, in_turn, lake_in, main, median, percentile, seconds
 
 from lakeward.components import SchemaManager
-from lakeward.registry import tables
-from lakeward.store import tables as store
+from lakeward.tables import tables
+from lakeward.tables.sql import tables as store
 
 NAME = "bench.schemas"
 

@@ -20,7 +20,7 @@ import psycopg
 from common import Options, Report, in_turn, main, median, percentile, seconds, waits
 
 from lakeward import MetadataStore, SegmentInfo, TopicConfig
-from lakeward.store import segments as segment_rows
+from lakeward.log.sql import segments as segment_rows
 
 TOPIC, RECORDS = "orders", 100  # a segment's records
 FEW, MANY, BATCH = 10_000, 1_000_000, 10_000

@@ -14,10 +14,10 @@ from pathlib import Path
 from common import Options, Report, Writer, forkserver, in_turn, lake_in, main, median, register_until, waits
 
 from lakeward import Lake
-from lakeward.components import upkeep
-from lakeward.registry import footers
-from lakeward.store import dialect
-from lakeward.store import footers as footer_store
+from lakeward.db import dialect
+from lakeward.maintenance import database_upkeep
+from lakeward.tables import footers
+from lakeward.tables.sql import footers as footer_store
 
 PATHS = 100_000
 
@@ -41,21 +41,21 @@ def _fill(lake: Lake) -> None:
         now = dialect.now(connection)
         footer_store.insert(connection, [{"file_path": path, "insert_time": now, **row} for path in paths])
     footers.delete_partition_metadata_batch(lake.registry, paths[::2])
-    upkeep.checkpoint(lake.registry)
+    database_upkeep.checkpoint(lake.registry)
 
 
 def _measure(folder: Path, lake: Lake, report: Report) -> None:
     registry = lake.registry
     started = time.perf_counter()
-    found = upkeep.sizes(registry)
+    found = database_upkeep.sizes(registry)
     report.add("db sizes", time.perf_counter() - started, "s")
     report.add("the file", found.bytes / 1e6, "MB", f"{(found.free_bytes or 0) / 1e6:.0f} MB of it free")
     works: list[tuple[str, Callable[[], object]]] = [
         ("nothing", lambda: time.sleep(3)),
-        ("a checkpoint", lambda: upkeep.checkpoint(registry)),
-        ("the hourly upkeep", lambda: upkeep.look_after(registry)),
-        ("db vacuum", lambda: upkeep.vacuum(registry)),
-        ("db vacuum --full", lambda: upkeep.vacuum(registry, full=True)),
+        ("a checkpoint", lambda: database_upkeep.checkpoint(registry)),
+        ("the hourly upkeep", lambda: database_upkeep.look_after(registry)),
+        ("db vacuum", lambda: database_upkeep.vacuum(registry)),
+        ("db vacuum --full", lambda: database_upkeep.vacuum(registry, full=True)),
     ]
     context = forkserver()
     for name, work in works:
@@ -72,7 +72,7 @@ def _measure(folder: Path, lake: Lake, report: Report) -> None:
         report.add(name, ended - begun, "s")
         if times:
             waits(report, f"a write beside {name}", times)
-    report.add("the file afterwards", upkeep.sizes(registry).bytes / 1e6, "MB")
+    report.add("the file afterwards", database_upkeep.sizes(registry).bytes / 1e6, "MB")
 
 
 def _incremental(options: Options, report: Report) -> None:

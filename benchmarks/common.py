@@ -32,12 +32,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for tests.support, which starts PostgreSQL and S3
 
 import lakeward  # noqa: E402
-from lakeward.model.files import DataFile  # noqa: E402
-from lakeward.model.names import parse_table  # noqa: E402
-from lakeward.model.tables import Table  # noqa: E402
-from lakeward.pipeline.arrow_write import write_arrow  # noqa: E402
-from lakeward.pipeline.target import WriteTarget  # noqa: E402
-from lakeward.registry import Registry, intents, registration, tables  # noqa: E402
+from lakeward.arrow.target import WriteTarget  # noqa: E402
+from lakeward.arrow.write import write_arrow  # noqa: E402
+from lakeward.names import parse_table  # noqa: E402
+from lakeward.registry import (
+    Registry,
+    intents,
+)
+from lakeward.tables import (
+    registration,
+    tables,
+)
+from lakeward.tables.records.files import DataFile  # noqa: E402
+from lakeward.tables.records.tables import Table  # noqa: E402
 
 FOLDER = ROOT / ".cache" / "bench"  # on the checkout's disk: a folder in memory would make durable commits free
 
@@ -148,7 +155,7 @@ def waits(report: Report, name: str, times: Sequence[float], note: str = "") -> 
 def forkserver() -> ForkServerContext:
     """Starts processes from one that has imported Lakeward, which takes each of them seconds otherwise."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["lakeward.lake.lake", "lakeward.pipeline.arrow_write"])
+    context.set_forkserver_preload(["lakeward.lake.lake", "lakeward.arrow.write"])
     return context
 
 

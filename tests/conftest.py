@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from lakeward import logs
-from lakeward.store import locks
+from lakeward.db import lock_order
 from tests.support import postgres
 from tests.support import s3 as s3_support
 from tests.support.made import MadeRegistries
 from tests.support.postgres import PostgresServer
 from tests.support.s3 import S3
 
-os.environ[locks.CHECKED] = "1"  # in the processes that tests start too
+os.environ[lock_order.CHECKED] = "1"  # in the processes that tests start too
 
 
 @pytest.fixture(autouse=True)

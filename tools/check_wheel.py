@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tools.bootstrap import ROOT, UV_ENVIRONMENT, find_uv
 
 PROGRAM = """

@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lakeward.lake import Lake, MetadataStore, StorageManager, connect
-    from lakeward.model.files import AppendResult, Batch, FileInfo
-    from lakeward.model.tables import Snapshot, Table
-    from lakeward.model.topics import ConsumerOffset, Partition, SegmentInfo, Topic, TopicConfig
+    from lakeward.log.records import ConsumerOffset, Partition, SegmentInfo, Topic, TopicConfig
+    from lakeward.tables.records.files import AppendResult, Batch, FileInfo
+    from lakeward.tables.records.tables import Snapshot, Table
 
 __all__ = [
     "AppendResult", "Batch", "ConsumerOffset", "FileInfo", "Lake", "MetadataStore", "Partition", "SegmentInfo", "Snapshot",
@@ -20,10 +20,10 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(("AppendResult", "Batch", "FileInfo"), "model.files"),
+    **dict.fromkeys(("AppendResult", "Batch", "FileInfo"), "tables.records.files"),
     **dict.fromkeys(("Lake", "MetadataStore", "StorageManager", "connect"), "lake"),
-    **dict.fromkeys(("Snapshot", "Table"), "model.tables"),
-    **dict.fromkeys(("ConsumerOffset", "Partition", "SegmentInfo", "Topic", "TopicConfig"), "model.topics"),
+    **dict.fromkeys(("Snapshot", "Table"), "tables.records.tables"),
+    **dict.fromkeys(("ConsumerOffset", "Partition", "SegmentInfo", "Topic", "TopicConfig"), "log.records"),
 }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from lakeward.store import schema
-from lakeward.store.database import Database
+from lakeward.db import schema
+from lakeward.db.database import Database
 
 LAST_RESORTS = ("enable_seqscan", "enable_mergejoin", "enable_hashjoin")
 

@@ -1,6 +1,6 @@
 """No query of the registry reads a table from end to end: each has an index, on both databases.
 
-All SQL is in the functions of lakeward.store. Each is called here on a registry with thousands of rows, and every
+All SQL is in the modules named sql, and in those of lakeward.db. Each is called here on a registry with thousands of rows, and every
 statement that it runs is explained.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -19,10 +18,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-import lakeward.store
-from lakeward.components import upkeep
-from lakeward.model.files import AppendResult, Batch, Intent
-from lakeward.model.operations import (
+import lakeward
+from lakeward.astha.sql import changes
+from lakeward.db import dialect, lock_order, migrate, schema
+from lakeward.db.database import Database
+from lakeward.log.sql import topics
+from lakeward.maintenance import database_upkeep
+from lakeward.ops.records.operations import (
     DeadLetterFilter,
     DeadLetterStatus,
     ErrorFilter,
@@ -32,12 +34,13 @@ from lakeward.model.operations import (
     SyncMode,
     SyncStatus,
 )
-from lakeward.model.schema_versions import SchemaDefinition
-from lakeward.model.tables import TableMetadata, TableSnapshot, TableStats
-from lakeward.store import changes, dialect, info, locks, migrate, schema, tables, topics
-from lakeward.store.database import Database
+from lakeward.ops.records.schema_versions import SchemaDefinition
+from lakeward.registry.sql import info
+from lakeward.tables.records.files import AppendResult, Batch, Intent
+from lakeward.tables.records.tables import TableMetadata, TableSnapshot, TableStats
+from lakeward.tables.sql import tables
 from tests.contract import plans
-from tests.contract.store import rows
+from tests.contract.db import rows
 from tests.support.made import MadeRegistries
 from tests.support.postgres import PostgresServer
 
@@ -52,16 +55,18 @@ NO_QUERIES = {
     "database",
     "drivers",
     "engines",
-    "filters",
-    "gate",
-    "feed",
-    "log_rules",
+    "conditions",
+    "writer_lock",
+    "group_commit",
+    "feed_triggers",
+    "log_triggers",
     "lookups",
     "migrate",
     "migrations",
     "prepared",
-    "records",
+    "rows",
     "schema",
+    "waits",
 }
 NO_QUERIES |= {"retry", "sizes", "triggers", "types", "upkeep_postgresql", "upkeep_sqlite"}
 
@@ -142,13 +147,13 @@ CALLS: dict[str, list[Call]] = {
     "dialect.insert": [],
     "dialect.insert_of": [],
     "dialect.is_sqlite": [],
-    "locks.tables": [lambda m, c: m.tables(c, [2, 1])],
-    "locks.watched": [lambda m, c: m.watched(c, 2)],
-    "locks.name": [lambda m, c: m.name(c, "n")],
-    "locks.new_table": [],  # a note
-    "locks.rows": [],  # what others' statements are about
-    "locks.check_statements": [],
-    "locks.follow_savepoints": [],
+    "lock_order.tables": [lambda m, c: m.tables(c, [2, 1])],
+    "lock_order.watched": [lambda m, c: m.watched(c, 2)],
+    "lock_order.name": [lambda m, c: m.name(c, "n")],
+    "lock_order.new_table": [],  # a note
+    "lock_order.rows": [],  # what others' statements are about
+    "lock_order.check_statements": [],
+    "lock_order.follow_savepoints": [],
     "dialect.now": [lambda m, c: m.now(c)],
     "dialect.see_metadata": [],  # asks for no row
     "dead_letters.claim": [
@@ -231,16 +236,16 @@ CALLS: dict[str, list[Call]] = {
     "overview.runs": [lambda m, c: m.runs(c, "running"), lambda m, c: m.runs(c, "failed", RECENT)],
     "overview.set_aside": [lambda m, c: m.set_aside(c)],
     "overview.sizes": [lambda m, c: m.sizes(c)],
-    "markers.as_written": [],
-    "markers.delete": [lambda m, c: m.delete(c, "s1", None, MarkerType.STREAM)],
-    "markers.from_row": [],
-    "markers.insert": [lambda m, c: m.insert(c, "s1", "new", MarkerType.BATCH, {}, NOW, None)],
-    "markers.load": [
+    "positions.as_written": [],
+    "positions.delete": [lambda m, c: m.delete(c, "s1", None, MarkerType.STREAM)],
+    "positions.from_row": [],
+    "positions.insert": [lambda m, c: m.insert(c, "s1", "new", MarkerType.BATCH, {}, NOW, None)],
+    "positions.load": [
         lambda m, c: m.load(c, "s1", "t1", MarkerType.STREAM),
         lambda m, c: m.load(c, "s1", None, MarkerType.STREAM, lock=True),
     ],
-    "markers.page": [lambda m, c: m.page(c), lambda m, c: m.page(c, "s1", MarkerType.BATCH)],
-    "markers.upsert": [lambda m, c: m.upsert(c, "s1", None, MarkerType.STREAM, {}, NOW, 5)],
+    "positions.page": [lambda m, c: m.page(c), lambda m, c: m.page(c, "s1", MarkerType.BATCH)],
+    "positions.upsert": [lambda m, c: m.upsert(c, "s1", None, MarkerType.STREAM, {}, NOW, 5)],
     "files.by_ids": [lambda m, c: m.by_ids(c, BIG, [5, 6])],
     "files.by_paths": [lambda m, c: m.by_paths(c, [_path(1), _path(2)])],
     "files.count_committed": [lambda m, c: m.count_committed(c, BIG)],
@@ -375,11 +380,11 @@ CALLS: dict[str, list[Call]] = {
     "leases.delete_of": [],  # looks at all, once for each table that is gone
     "files.written_under": [lambda m, c: m.written_under(c, BIG, [1], [1])],
     "intents.writing": [lambda m, c: m.writing(c, BIG, NOW)],
-    "orphans.due": [lambda m, c: m.due(c, "/p", NOW, 10)],
-    "orphans.forget": [lambda m, c: m.forget(c, "/s1/")],
-    "orphans.insert": [lambda m, c: m.insert(c, m.OrphanSweep("/new/", NOW, LATER))],
-    "orphans.owned": [lambda m, c: m.owned(c, ["/a", "/b"])],
-    "orphans.sweep_at": [lambda m, c: m.sweep_at(c, "/s1/", LATER)],
+    "orphan_sweeps.due": [lambda m, c: m.due(c, "/p", NOW, 10)],
+    "orphan_sweeps.forget": [lambda m, c: m.forget(c, "/s1/")],
+    "orphan_sweeps.insert": [lambda m, c: m.insert(c, m.OrphanSweep("/new/", NOW, LATER))],
+    "orphan_sweeps.owned": [lambda m, c: m.owned(c, ["/a", "/b"])],
+    "orphan_sweeps.sweep_at": [lambda m, c: m.sweep_at(c, "/s1/", LATER)],
     "owners.owner_of": [lambda m, c: m.owner_of(c, ["/lake/1"])],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
@@ -486,8 +491,8 @@ LOOKUPS: dict[str, list[Call]] = {
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
     "schema_versions.BRIEF": [lambda m, c: m.BRIEF.one(c, {"schema_name": "shop", "table_name": "t1"})],
     "schema_versions.LATEST": [lambda m, c: m.LATEST.one(c, {"schema_name": "shop", "table_name": "t1"})],
-    "markers.UPSERT": [],  # PostgreSQL's way of upsert
-    "markers.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
+    "positions.UPSERT": [],  # PostgreSQL's way of upsert
+    "positions.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
     "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],
     "tables.LIVE_METADATA": [lambda m, c: m.LIVE_METADATA.one(c, {"table_id": BIG, "version": 1})],
@@ -500,27 +505,29 @@ LOOKUPS: dict[str, list[Call]] = {
 
 
 def _modules() -> dict[str, Any]:
-    names = {each.name for each in pkgutil.iter_modules(lakeward.store.__path__)} - NO_QUERIES
-    return {name: importlib.import_module(f"lakeward.store.{name}") for name in sorted(names)}
+    root = Path(lakeward.__path__[0])
+    paths = [*root.glob("*/sql/*.py"), *(path for path in root.glob("db/*.py") if path.stem not in NO_QUERIES)]
+    names = {path.stem: ".".join(path.relative_to(root).with_suffix("").parts) for path in paths if path.stem != "__init__"}
+    return {name: importlib.import_module(f"lakeward.{names[name]}") for name in sorted(names)}
 
 
-def test_every_function_of_the_store_is_called_here() -> None:
+def test_every_function_with_sql_is_called_here() -> None:
     offered = {
         f"{name}.{function}"
         for name, module in _modules().items()
         for function, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not function.startswith("_")
     }
-    assert offered - set(CALLS) == set(), "give each new function of the store a line in CALLS"
+    assert offered - set(CALLS) == set(), "give each new function with SQL a line in CALLS"
     assert set(CALLS) - offered == set(), "no longer there: take its line out of CALLS"
 
 
-def test_the_layers_above_the_store_hold_no_sql() -> None:
-    source = Path(lakeward.store.__path__[0]).parent
+def test_sql_is_in_modules_named_sql_alone() -> None:
+    source = Path(lakeward.__path__[0])
     found = [
         f"{path.relative_to(source)}:{number}"
-        for layer in ("registry", "astha", "lake", "server", "cli", "components", "pipeline")
-        for path in (source / layer).rglob("*.py")
+        for path in source.rglob("*.py")
+        if path.parent.name != "sql" and path.relative_to(source).parts[0] != "db"
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(r"connection\.execute\(|exec_driver_sql\(|sa\.text\(|sa\.select\(", line)
     ]
@@ -533,7 +540,7 @@ def filled(
 ) -> Iterator[Database]:
     """One for all tests of a kind of database: they take back what they write."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.delenv(locks.CHECKED)  # functions are called here whatever is locked
+        patch.delenv(lock_order.CHECKED)  # functions are called here whatever is locked
         if request.param == "sqlite":
             url = made_registries.sqlite(tmp_path_factory.mktemp("plans"))
         else:
@@ -580,7 +587,7 @@ def test_no_function_of_the_store_scans_a_table(filled: Database) -> None:
 def test_neither_does_one_with_the_statistics_that_upkeep_makes(tmp_path: Path) -> None:
     """They are of some hundred rows, and of large tables alone."""
     with _filled(f"sqlite:///{tmp_path / 'registry.db'}") as database:
-        assert upkeep.analyze_sqlite(database) > 0
+        assert database_upkeep.analyze_sqlite(database) > 0
     with closing(Database(f"sqlite:///{tmp_path / 'registry.db'}")) as database:  # statistics are read at the opening
         test_no_function_of_the_store_scans_a_table(database)
         _expect_partial_indexes(database)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lakeward.astha import Astha
-from lakeward.components import fleet
+from lakeward.components import supervisor
 from tests.faults.astha_process import LEASE_SECONDS
 from tests.support.asthas import quick
 from tests.support.lakes import open_lake
@@ -25,7 +25,7 @@ def main() -> None:
     url, folder = sys.argv[1], Path(sys.argv[2])
     with (
         open_lake(url, folder) as lake,
-        fleet.running(lake.registry, ["snapshotter"], quick(lease_seconds=LEASE_SECONDS)) as running,
+        supervisor.running(lake.registry, ["snapshotter"], quick(lease_seconds=LEASE_SECONDS)) as running,
     ):
         threading.Thread(target=_say_changes, args=(running.astha,), daemon=True).start()
         sys.stdin.read()

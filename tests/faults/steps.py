@@ -17,20 +17,24 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.components import cleaner, expiry, flushing, manifest_merging
-from lakeward.components.rollback import rollback_table
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import write_arrow
+from lakeward.db import dialect
 from lakeward.iceberg import metadata
 from lakeward.lake import writes
-from lakeward.model.files import Batch, DataFile
-from lakeward.model.operations import SyncMode
-from lakeward.pipeline import log_compact
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.log_write import log_target, write_records
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, compaction, intents, leases, log, registration, snapshots, tables, topics
-from lakeward.registry.counted import AtOnce
-from lakeward.store import dialect
-from lakeward.store import intents as intent_store
+from lakeward.log import compact as log_compact
+from lakeward.log import registration as log
+from lakeward.log import topics
+from lakeward.log.write import log_target, write_records
+from lakeward.maintenance import cleaner
+from lakeward.ops.counted_runs import AtOnce
+from lakeward.ops.records.operations import SyncMode
+from lakeward.registry import Registry, intents, leases
+from lakeward.registry.sql import intents as intent_store
+from lakeward.snapshots import expiry, manifest_merging, snapshot_commit
+from lakeward.snapshots.rollback import rollback_table
+from lakeward.tables import compaction, registration, snapshots, tables
+from lakeward.tables.records.files import Batch, DataFile
 from tests.support.lakes import ROWS
 
 NAME = "sales.orders"
@@ -114,11 +118,11 @@ def flush(registry: Registry, step: str) -> None:
     if step == "flush objects":
         state = snapshots.pending(registry, table.table_id)
         intent = intents.open_intent(registry, table, "flush")
-        flushing.build(registry, state, intent)
+        snapshot_commit.build(registry, state, intent)
         die()
     if step == "flush transaction":
         die_at_commit(registry, "INSERT INTO table_snapshots")
-    flushing.flush(registry, table.table_id)
+    snapshot_commit.flush(registry, table.table_id)
     die()
 
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from lakeward.astha import Astha
+from lakeward.astha import Astha, feed
 from lakeward.errors import LakewardError
-from lakeward.registry import Registry, feed, leases
+from lakeward.registry import Registry, leases
 from tests.support import postgres
 from tests.support.asthas import Mirror, component, make_tables, quick, touch
 from tests.support.lakes import make_table, open_lake

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
+from lakeward.db import lock_order
 from lakeward.errors import RegistryUnavailable
-from lakeward.registry import intents, registration, settling
-from lakeward.store import locks
+from lakeward.registry import intents, resolve_unknown_commit
+from lakeward.tables import registration
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
 from tests.support.lakes import make_table as make_lake_table
 from tests.support.proxy import Cut, Proxy
@@ -32,7 +33,7 @@ def proxy(made_pg_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "SETTLE_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(resolve_unknown_commit, "SETTLE_WAIT_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, c
 def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_settles_it(
     lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "SETTLE_SECONDS", 1.2)
+    monkeypatch.setattr(resolve_unknown_commit, "SETTLE_SECONDS", 1.2)
     with pytest.raises(RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its key"):
         lake.append(NAME, when_read(proxy, cut, stay_down=True), batch=("s", "1", 0, 6))
     proxy.come_back()
@@ -210,7 +211,7 @@ def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members
     files = [data_file(intent.prefix, [number], "n1") for number, intent in enumerate(made)]
     with open_at(made_pg_url, tmp_path) as other, ThreadPoolExecutor(6) as pool:
         with other.database.transaction() as connection:  # not by way of the proxy
-            locks.tables(connection, [table.table_id])
+            lock_order.tables(connection, [table.table_id])
             futures = [
                 pool.submit(registration.register, lake.registry, table, intent, [file])
                 for intent, file in zip(made, files, strict=True)

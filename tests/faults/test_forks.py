@@ -20,11 +20,11 @@ from lakeward import Lake
 from lakeward.errors import ForkedProcess
 from lakeward.lake.rolling import RollingWriter
 from lakeward.metadata import MetadataManager
-from lakeward.model.operations import SyncMode
+from lakeward.ops.records.operations import SyncMode
 from lakeward.registry import leases
+from lakeward.registry.sql import leases as lease_store
 from lakeward.storage.engines import engine_for
-from lakeward.store import leases as lease_store
-from tests.contract.store import rows
+from tests.contract.db import rows
 from tests.support.lakes import make_table, open_lake
 from tests.support.s3 import S3
 

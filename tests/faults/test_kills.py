@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, MetadataStore, TopicConfig
-from lakeward.registry import dead_letters, runs
+from lakeward.ops import dead_letters, runs
 from tests.faults.steps import (
     CLEAN_STEPS,
     COMPACT_STEPS,

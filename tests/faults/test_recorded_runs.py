@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake
+from lakeward.db import schema
 from lakeward.lake.rolling import RollingWriter
-from lakeward.model.operations import SyncRun, SyncRunStatistics, SyncStatus
-from lakeward.registry import runs
-from lakeward.store import schema
+from lakeward.ops import runs
+from lakeward.ops.records.operations import SyncRun, SyncRunStatistics, SyncStatus
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.waiting import until
 

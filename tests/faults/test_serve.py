@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import lakeward
-from lakeward.model.operations import SyncRun, SyncStatus
-from lakeward.registry import Registry, intents, leases, runs
+from lakeward.ops import runs
+from lakeward.ops.records.operations import SyncRun, SyncStatus
+from lakeward.registry import Registry, intents, leases
 from tests.support.registries import make_table, open_at
 from tests.support.waiting import until
 

@@ -11,8 +11,8 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.errors import LakewardError, TableAlreadyExists, TableNotFound
-from lakeward.registry import marker
-from tests.contract.store import processes
+from lakeward.registry import warehouse_marker
+from tests.contract.db import processes
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, rows_of
 
@@ -20,7 +20,7 @@ SHARED = "sales.shared"
 CONTESTED = "sales.contested"
 OLD, KEPT = "sales.orders", "sales.kept"
 
-processes.CONTEXT.set_forkserver_preload(["lakeward.lake.lake", "lakeward.pipeline.arrow_write", "tests.support.lakes"])
+processes.CONTEXT.set_forkserver_preload(["lakeward.lake.lake", "lakeward.arrow.write", "tests.support.lakes"])
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
 def warehouse_objects(folder: Path) -> set[str]:
     """Every object in the warehouse but the one, which must be there, that says whose it is."""
     found = {f"file://{path}" for path in (folder / "warehouse").rglob("*") if path.is_file()}
-    mark = f"file://{folder / 'warehouse' / marker.NAME}"
+    mark = f"file://{folder / 'warehouse' / warehouse_marker.NAME}"
     assert mark in found
     return found - {mark}
 

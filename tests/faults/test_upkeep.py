@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from lakeward.components import upkeep
-from lakeward.registry import Registry, tables
-from lakeward.store import schema
-from tests.contract.store import processes
+from lakeward.db import schema
+from lakeward.maintenance import database_upkeep
+from lakeward.registry import Registry
+from lakeward.tables import tables
+from tests.contract.db import processes
 from tests.support.registries import NAME, assert_exact, make_table, open_at, register, rows_of
 
 WRITES = 60
 KILLS = 5
 
-processes.CONTEXT.set_forkserver_preload(["lakeward.components.upkeep", "tests.support.registries"])
+processes.CONTEXT.set_forkserver_preload(["lakeward.maintenance.database_upkeep", "tests.support.registries"])
 
 
 def write(url: str, folder: Path) -> None:
@@ -31,11 +32,11 @@ def write(url: str, folder: Path) -> None:
 def look_after_for_ever(url: str, folder: Path) -> None:
     with open_at(url, folder) as registry:
         while True:
-            upkeep.vacuum(registry)
-            upkeep.look_after(registry)
+            database_upkeep.vacuum(registry)
+            database_upkeep.look_after(registry)
             if registry.database.is_sqlite:
-                upkeep.checkpoint(registry)
-            upkeep.vacuum(registry, full=True)
+                database_upkeep.checkpoint(registry)
+            database_upkeep.vacuum(registry, full=True)
 
 
 def files(registry: Registry) -> int:
@@ -58,7 +59,7 @@ def test_upkeep_that_is_killed_costs_no_writer_a_write(made_url: str, tmp_path: 
         processes.expect_success(writers)
         assert kills >= KILLS and files(registry) == 2 * WRITES * 10
         assert_exact(registry, table)
-        upkeep.vacuum(registry, full=True)
+        database_upkeep.vacuum(registry, full=True)
         assert len(rows_of(registry, "table_files")) == 2 * WRITES * 10
         if registry.database.is_sqlite:
             with registry.database.read() as connection:

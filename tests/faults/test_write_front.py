@@ -17,8 +17,8 @@ from pathlib import Path
 import psycopg
 
 from lakeward import Lake
-from lakeward.registry import tables
-from tests.contract.store import processes
+from lakeward.tables import tables
+from tests.contract.db import processes
 from tests.faults.test_kills import recovered
 from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import assert_exact, register, rows_of

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakeward
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tests.support.java import Judge
 from tests.support.spark import spark_defaults
 

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeward
-from lakeward.components.fleet import COMPONENTS
-from lakeward.model.operations import SyncMode, SyncStatus
-from lakeward.registry import runs
-from lakeward.store import schema
+from lakeward.components.supervisor import COMPONENTS
+from lakeward.db import schema
+from lakeward.ops import runs
+from lakeward.ops.records.operations import SyncMode, SyncStatus
 from tests.support.shell import Shell
 from tests.support.waiting import until
 

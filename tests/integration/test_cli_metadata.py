@@ -12,7 +12,7 @@ import pytest
 
 import lakeward
 from lakeward.metadata import ErrorType, MetadataManager, OperationType, SchemaDefinition, SyncMode
-from lakeward.registry import housekeeping
+from lakeward.ops import retention
 from tests.support.shell import Shell
 
 
@@ -160,8 +160,8 @@ def test_the_retention_is_shown_raised_by_managers_and_lowered_by_the_command_al
     shell: Shell, metadata: MetadataManager
 ) -> None:
     assert shell.json("db", "retention") == {"retention_days": 0}
-    housekeeping.keep_at_least(metadata.registry, 365)
-    housekeeping.keep_at_least(metadata.registry, 30)
+    retention.keep_at_least(metadata.registry, 365)
+    retention.keep_at_least(metadata.registry, 30)
     assert shell.json("db", "retention") == {"retention_days": 365}
     assert shell.json("db", "retention", "--days", "30") == {"retention_days": 30}
     assert shell.json("db", "retention", "--forever") == {"retention_days": None}

@@ -16,9 +16,9 @@ import pytest
 import lakeward
 from lakeward.astha import Astha, load_status
 from lakeward.components.schema_manager import SchemaManager
+from lakeward.db import schema
 from lakeward.metadata import ErrorType, MetadataManager
 from lakeward.registry import Registry
-from lakeward.store import schema
 from tests.support.shell import Shell
 from tests.support.terminal import shown_in_terminal
 from tests.support.waiting import until

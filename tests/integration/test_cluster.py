@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import lakeward
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tests.support.lakes import objects, sweeps_later
 from tests.support.s3 import S3
 from tests.support.spark_cluster import SparkCluster, running_cluster

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import lakeward
-from lakeward import MetadataStore, TopicConfig, toolchain
-from lakeward.pipeline import log_source
+from lakeward import MetadataStore, TopicConfig
+from lakeward.log import source as log_source
+from lakeward.spark import toolchain
 from tests.support.s3 import S3
 from tests.support.spark_cluster import SparkCluster, running_cluster
 

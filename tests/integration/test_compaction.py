@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from lakeward import Lake
 from lakeward.components.compactor import Compactor, CompactorConfig
-from lakeward.model import properties
-from lakeward.model.operations import SyncRunStatistics, SyncStatus
-from lakeward.registry import compaction, error_log, runs
+from lakeward.ops import error_log, runs
+from lakeward.ops.records.operations import SyncRunStatistics, SyncStatus
+from lakeward.tables import compaction
+from lakeward.tables.records import properties
 from tests.support.lakes import assert_nothing_left_over
 from tests.support.waiting import until
 
@@ -225,7 +226,7 @@ def test_a_partition_that_leaves_during_the_rewrite_costs_its_own_part_of_the_jo
         return spark
 
     (gone, *_) = [file.file_path for file in lake.files(NAME) if file.partition_path == "name=n1"]
-    from lakeward.pipeline.compaction import compact_table
+    from lakeward.maintenance.compaction import compact_table
 
     compact_table(
         lake.registry,

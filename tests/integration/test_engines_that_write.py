@@ -17,7 +17,7 @@ from pyiceberg.exceptions import ForbiddenError
 from pyspark.sql import SparkSession
 
 import lakeward
-from lakeward.components import strays
+from lakeward.maintenance import strays
 from tests.support import duck
 from tests.support.lakes import make_table
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from lakeward import Lake
 from lakeward.errors import InvalidInput
 from lakeward.iceberg import checks, evolution, metadata, partitions, schemas
-from lakeward.model import properties
-from lakeward.model.tables import Document, TableMetadata
+from lakeward.tables.records import properties
+from lakeward.tables.records.tables import Document, TableMetadata
 from tests.support.java import Judge
 from tests.unit.iceberg.tables import NOW, NOW_MS, table_record
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import DataLoss, FileRefused
-from lakeward.model.operations import SyncMode, SyncRunStatistics, SyncStatus
-from lakeward.pipeline.file_constants import with_file_constants
-from lakeward.registry import error_log, runs
+from lakeward.log.file_constants import with_file_constants
+from lakeward.ops import error_log, runs
+from lakeward.ops.records.operations import SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.storage.locations import local_path
 from tests.support.checksums import of_one_checksum
 from tests.support.lakes import open_lake

@@ -15,9 +15,10 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, UnauthorizedError
 
 import lakeward
-from lakeward.registry import leases, snapshots
-from lakeward.server.config import ENDPOINTS
+from lakeward.catalog.config import ENDPOINTS
+from lakeward.registry import leases
 from lakeward.storage.locations import local_path
+from lakeward.tables import snapshots
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", None]})
 # A part of a URL cannot be '.' or '..', however it is encoded: clients take such parts out.

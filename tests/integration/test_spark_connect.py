@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 import lakeward
-from lakeward import MetadataStore, TopicConfig, toolchain
+from lakeward import MetadataStore, TopicConfig
 from lakeward.errors import SparkConnectUnsupported
+from lakeward.spark import toolchain
 from tests.support.lakes import objects
 from tests.support.servers import free_ports
 from tests.support.waiting import until

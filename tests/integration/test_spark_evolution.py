@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeward
-from lakeward.components import manifest_merging
+from lakeward.snapshots import manifest_merging
 
 NAME = "shop.orders"
 FEW = {"commit.manifest.min-count-to-merge": "3"}

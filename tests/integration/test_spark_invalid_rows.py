@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 import lakeward
+from lakeward.arrow.broken_rows import BrokenRows
 from lakeward.errors import FileRefused
-from lakeward.model.operations import DeadLetter
-from lakeward.pipeline.broken_rows import BrokenRows
-from lakeward.pipeline.spark_broken import good_rows
-from lakeward.pipeline.spark_rules import RowRule
-from lakeward.registry import dead_letters
+from lakeward.ops import dead_letters
+from lakeward.ops.records.operations import DeadLetter
+from lakeward.spark.broken_rows import good_rows
+from lakeward.spark.rules import RowRule
 from tests.support.lakes import assert_nothing_left_over
 
 NAME = "sales.orders"

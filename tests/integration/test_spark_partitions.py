@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeward
 from lakeward.errors import FileRefused
 from lakeward.iceberg.arrow import to_arrow_type
-from lakeward.store import stats
+from lakeward.tables.sql import stats
 
 UTC = dt.UTC
 EQUAL: Any = EqualTo  # its types say less than it takes

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import lakeward
 from lakeward.errors import InvalidSetting, ServerUnavailable
-from lakeward.pipeline.catalog_server import answers
+from lakeward.spark.catalog_server import answers
 from tests.support.servers import free_ports
 from tests.support.waiting import until
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import LongType
 
 import lakeward
 from lakeward.errors import FileRefused, InvalidInput, InvalidSetting, ServerUnavailable, TableNotFound
-from lakeward.model.operations import ErrorType, SyncStatus
-from lakeward.registry import error_log, runs
+from lakeward.ops import error_log, runs
+from lakeward.ops.records.operations import ErrorType, SyncStatus
 from lakeward.storage.locations import local_path
 
 SCHEMA = {"id": "long not null", "name": "string", "day": "date", "price": "decimal(9,2)"}

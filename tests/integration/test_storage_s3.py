@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeward
+from lakeward.arrow import file_writer
+from lakeward.arrow.imports import import_files
+from lakeward.arrow.write import write_arrow
 from lakeward.errors import FileRefused, InvalidSetting, ObjectNotFound, StorageError, WarehouseNotWritable
-from lakeward.pipeline import file_writer
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.imports import import_files
 from lakeward.storage import s3 as s3_storage
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.engines import engine_for
 from tests.support.s3 import S3, running_server
-from tests.unit.pipeline.targets import target_for
-from tests.unit.pipeline.test_scan import Table
+from tests.unit.arrow.targets import target_for
+from tests.unit.arrow.test_scan import Table
 
 
 def settings(s3: S3, **others: Any) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.astha import SUBSCRIPTIONS, Astha, AsthaConfig, ComponentStatus, Event, RetryConfig, WatchedTable
-from lakeward.model.events import WATCHED
+from lakeward.astha.events import WATCHED
+from lakeward.db import lock_order, schema
 from lakeward.registry import Registry
-from lakeward.store import locks, schema
-from tests.contract.store import rows
+from tests.contract.db import rows
 from tests.support.waiting import until
 
 Key = tuple[str, tuple[Any, ...]]
@@ -150,7 +150,7 @@ def touch(registry: Registry, table_id: int, times: int = 1, *, at_once: bool = 
     rounds = (1, times) if at_once else (times, 1)
     for _ in range(rounds[0]):
         with registry.database.transaction() as connection:
-            locks.tables(connection, [table_id])
+            lock_order.tables(connection, [table_id])
             for _ in range(rounds[1]):
                 connection.execute(change)
 
@@ -182,5 +182,5 @@ def flood(registry: Registry, table_id: int, count: int) -> None:
         "WHERE table_name = 'table_stats' AND table_id = :table_id ORDER BY sequence DESC LIMIT 1) AS one"
     )
     with registry.database.transaction() as connection:
-        locks.tables(connection, [table_id])
+        lock_order.tables(connection, [table_id])
         connection.execute(copy, {"count": count, "table_id": table_id})

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward import Lake
-from lakeward.model.files import DataFile, Intent, RegisteredFile
-from lakeward.model.names import TableName
-from lakeward.model.tables import Table
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import compaction, intents, tables
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import write_arrow
+from lakeward.names import TableName
+from lakeward.registry import intents
+from lakeward.tables import compaction, tables
+from lakeward.tables.records.files import DataFile, Intent, RegisteredFile
+from lakeward.tables.records.tables import Table
 
 
 def rewritten(lake: Lake, name: TableName, old: Sequence[RegisteredFile]) -> tuple[Table, Intent, list[DataFile]]:

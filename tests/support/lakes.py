@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 import lakeward
 from lakeward import Lake
-from lakeward.model.names import TableName
-from lakeward.model.tables import Table
-from lakeward.store.schema import orphan_sweeps
+from lakeward.db.schema import orphan_sweeps
+from lakeward.names import TableName
+from lakeward.tables.records.tables import Table
 
 ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}"} for i in range(6)]
 SCHEMA = {"id": "long", "name": "string"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from lakeward.store import migrate
-from lakeward.store.database import Database
+from lakeward.db import migrate
+from lakeward.db.database import Database
 from tests.support.postgres import PostgresServer
 
 

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg import sql
 
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tests.support import servers
 
 # PostgreSQL refuses to run as root.

@@ -11,15 +11,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.config import Settings
+from lakeward.db import schema
 from lakeward.iceberg.partitions import partition_spec
 from lakeward.iceberg.schemas import schema_from
-from lakeward.model.files import AppendResult, Batch, DataFile, FileStatistics
-from lakeward.model.tables import Table
-from lakeward.registry import Registry, bounds, intents, namespaces, open_registry, registration, tables
+from lakeward.registry import Registry, intents, open_registry
 from lakeward.registry.leases import Lease
-from lakeward.store import files as file_store
-from lakeward.store import schema, stats
-from lakeward.store import tables as table_store
+from lakeward.tables import bounds, namespaces, registration, tables
+from lakeward.tables.records.files import AppendResult, Batch, DataFile, FileStatistics
+from lakeward.tables.records.tables import Table
+from lakeward.tables.sql import files as file_store
+from lakeward.tables.sql import stats
+from lakeward.tables.sql import tables as table_store
 
 NAME = "sales.orders"
 COLUMNS = {"id": "long", "name": "string"}

@@ -19,7 +19,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tests.support import servers
 
 ACCESS_KEY = "lakeward-test"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakeward import toolchain
+from lakeward.spark import toolchain
 
 
 def spark_defaults(warehouse: Path | None = None, s3: bool = False) -> dict[str, str]:

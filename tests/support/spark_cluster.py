@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from lakeward import toolchain
+from lakeward.spark import toolchain
 from tests.support.servers import free_ports
 from tests.support.waiting import until
 

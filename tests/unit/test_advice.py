@@ -12,14 +12,14 @@ import pytest
 import typer
 
 import lakeward
+from lakeward.arrow.filters import Filter, bind_filter, parse_filter
+from lakeward.arrow.target import parquet_codec
 from lakeward.cli.main import app
 from lakeward.errors import LakewardError
 from lakeward.iceberg.partitions import partition_from_path, partition_spec, sort_order
 from lakeward.iceberg.schemas import parse_type, schema_from
-from lakeward.model.names import parse_namespace, parse_table
-from lakeward.pipeline.filters import Filter, bind_filter, parse_filter
-from lakeward.pipeline.target import parquet_codec
-from lakeward.registry import housekeeping
+from lakeward.names import parse_namespace, parse_table
+from lakeward.ops import retention
 
 SOURCE = Path(lakeward.__path__[0])
 DOCS = SOURCE.parents[1] / "docs"
@@ -72,7 +72,7 @@ def test_every_command_that_a_message_or_a_page_names_is_there_with_its_options(
 SCHEMA, _ = schema_from({"id": "long", "ts": "timestamptz", "month": "int", "column": "long"})
 ADVICE: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     # (what refuses, with what, the pattern of what it advises)
-    "hours": (housekeeping.schedule, "midnight", r"'(\d\d:\d\d-\d\d:\d\d)'|'(\d\d?-\d)'"),
+    "hours": (retention.schedule, "midnight", r"'(\d\d:\d\d-\d\d:\d\d)'|'(\d\d?-\d)'"),
     "table": (parse_table, "orders", r"write '([\w.]+)'"),
     "namespace": (parse_namespace, (), r"such as '(\w+)'"),
     "type": (parse_type, "text8", r"\b(boolean|int|long|float|double|date|time|timestamp|timestamptz|string|uuid|binary)\b"),

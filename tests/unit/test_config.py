@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lakeward.config import Settings, load_settings, without_password
+from lakeward.db.database import Database
 from lakeward.errors import InvalidSetting
 from lakeward.registry.handle import registry_url
-from lakeward.store.database import Database
 
 
 def write(folder: Path, text: str, name: str = "settings.toml") -> Path:

@@ -15,11 +15,11 @@ import lakeward
 from lakeward import Lake, errors
 from lakeward.astha import AsthaConfig
 from lakeward.config import Settings
+from lakeward.db import schema
 from lakeward.iceberg.merging import Rule
-from lakeward.model import properties
-from lakeward.model.properties import ENGINES, PROPERTIES, Property
-from lakeward.pipeline.compaction_plan import Rules
-from lakeward.store import schema
+from lakeward.maintenance.compaction_plan import Rules
+from lakeward.tables.records import properties
+from lakeward.tables.records.properties import ENGINES, PROPERTIES, Property
 from tools import reference
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,17 +10,9 @@ from typing import Self
 from lakeward.aio.threads import Threads
 from lakeward.lake import Lake
 from lakeward.lake import MetadataStore as Store
-from lakeward.lake.names import also_named
-from lakeward.model.topics import (
-    ConsumerGroup,
-    ConsumerOffset,
-    Partition,
-    PartitionLag,
-    SegmentInfo,
-    Topic,
-    TopicConfig,
-)
-from lakeward.registry import topics
+from lakeward.lake.argument_aliases import also_named
+from lakeward.log import topics
+from lakeward.log.records import ConsumerGroup, ConsumerOffset, Partition, PartitionLag, SegmentInfo, Topic, TopicConfig
 
 
 class MetadataStore:

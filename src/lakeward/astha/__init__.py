@@ -2,8 +2,7 @@
 
 from lakeward.astha.astha import Astha, load_status
 from lakeward.astha.config import AsthaConfig
-from lakeward.astha.status import AsthaStatus, ComponentStatus
-from lakeward.model.events import (
+from lakeward.astha.events import (
     SUBSCRIPTIONS,
     TABLE_COLUMNS,
     TABLE_FILES,
@@ -21,6 +20,7 @@ from lakeward.model.events import (
     TableStats,
     WatchedTable,
 )
+from lakeward.astha.status import AsthaStatus, ComponentStatus
 from lakeward.retry import RetryConfig
 
 __all__ = [

@@ -10,21 +10,22 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.astha import feed
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
 from lakeward.astha.entries import Filter, Task
+from lakeward.astha.events import SUBSCRIPTIONS, Subscriber
+from lakeward.astha.feed import Behind, Position, Reader
 from lakeward.astha.reasons import reason
 from lakeward.astha.router import Lane, groups
+from lakeward.astha.sql.changes import Change
 from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
 from lakeward.logs import log
-from lakeward.model.events import SUBSCRIPTIONS, Subscriber
-from lakeward.registry import HasRegistry, Registry, feed, leases, registry_of
-from lakeward.registry.error_types import log_and_go_on
-from lakeward.registry.feed import Behind, Position, Reader
+from lakeward.ops.error_types import log_and_go_on
+from lakeward.registry import HasRegistry, Registry, leases, registry_of
 from lakeward.registry.leases import Lease
-from lakeward.store.changes import Change
 
 T = TypeVar("T")
 

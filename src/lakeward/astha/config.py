@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lakeward.astha.events import SUBSCRIPTIONS, WATCHED
 from lakeward.errors import InvalidSetting
-from lakeward.model.events import SUBSCRIPTIONS, WATCHED
 from lakeward.retry import RetryConfig
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from lakeward import logs
 from lakeward.astha.entries import Entry, Task
+from lakeward.astha.feed import Position
 from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason as reason_of
 from lakeward.astha.router import Lane
+from lakeward.astha.sql.changes import Change
 from lakeward.errors import LakewardError
 from lakeward.logs import log
-from lakeward.registry.feed import Position
-from lakeward.store.changes import Change
 
 IDLE_SECONDS = 0.1
 

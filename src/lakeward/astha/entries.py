@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lakeward.model.events import Event
-from lakeward.registry.feed import Position
-from lakeward.store.changes import Change
+from lakeward.astha.events import Event
+from lakeward.astha.feed import Position
+from lakeward.astha.sql.changes import Change
 
 
 class Entry:

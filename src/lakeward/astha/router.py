@@ -16,11 +16,11 @@ from typing import Any, Literal
 from lakeward.astha.breaker import Breaker
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.entries import Batch, Counts, Entry, Filter, Task, Waiting
+from lakeward.astha.events import Subscriber
+from lakeward.astha.feed import Position
 from lakeward.astha.health import HealthChecker
+from lakeward.astha.sql.changes import Wanted
 from lakeward.astha.watcher import Item, Items
-from lakeward.model.events import Subscriber
-from lakeward.registry.feed import Position
-from lakeward.store.changes import Wanted
 
 RUN = 100  # events of one table that a worker handles before it looks for another table
 IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it

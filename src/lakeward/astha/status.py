@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from lakeward.astha import feed
+from lakeward.astha.feed import Behind, Cursor, Position
 from lakeward.astha.health import Probe
 from lakeward.astha.router import Lane
-from lakeward.registry import Registry, feed
-from lakeward.registry.feed import Behind, Cursor, Position
-from lakeward.store.changes import Wanted
+from lakeward.astha.sql.changes import Wanted
+from lakeward.registry import Registry
 
 
 class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from lakeward.astha.events import WATCHED, Event, Operation
+from lakeward.astha.feed import Position, Reader
+from lakeward.astha.sql.changes import Change
 from lakeward.logs import log
-from lakeward.model.events import WATCHED, Event, Operation
 from lakeward.registry import Registry
-from lakeward.registry.feed import Position, Reader
-from lakeward.store.changes import Change
 
 
 class Item(NamedTuple):

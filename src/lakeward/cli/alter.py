@@ -12,7 +12,7 @@ from lakeward.cli.names import parse_name
 from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
-from lakeward.model.tables import TableMetadata
+from lakeward.tables.records.tables import TableMetadata
 
 ColumnArgument = Annotated[
     str, typer.Argument(metavar="COLUMN", help="A field of a struct as address.zip; quote dots.", show_default=False)

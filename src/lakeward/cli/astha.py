@@ -30,7 +30,7 @@ def status(context: Context) -> None:
 
     The exit code is 1 if something is wrong; each problem comes with what to do.
     """
-    from lakeward.components.status import status as look
+    from lakeward.maintenance.status import status as look
 
     with context.opened_registry() as registry:
         found = look(registry)
@@ -68,7 +68,7 @@ def parked(context: Context) -> None:
 
     It has taken its state from the registry since: nothing depends on them. They are kept for you to look at.
     """
-    from lakeward.registry import feed
+    from lakeward.astha import feed
 
     with context.opened_registry() as registry:
         rows = [as_row(event) for event in feed.list_parked(registry)]
@@ -85,8 +85,8 @@ def discard(
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Let parked events go."""
+    from lakeward.astha import feed
     from lakeward.errors import InvalidInput
-    from lakeward.registry import feed
 
     if bool(ids) == every:
         raise InvalidInput("name the events to discard by their ids, or say --all")

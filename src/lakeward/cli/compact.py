@@ -12,8 +12,8 @@ from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 
 if TYPE_CHECKING:
-    from lakeward.pipeline.compaction import Compacted
-    from lakeward.pipeline.compaction_plan import Plan
+    from lakeward.maintenance.compaction import Compacted
+    from lakeward.maintenance.compaction_plan import Plan
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def compact(
 
     Appends go on meanwhile; where one is quicker, the job gives way and is planned again next time.
     """
-    from lakeward.pipeline.compaction import compact_table
+    from lakeward.maintenance.compaction import compact_table
 
     with context.lake(**spark.settings()) as lake:
         names = [parse_name(table)] if table else [(*each.namespace, each.name) for each in lake.tables()]

@@ -17,7 +17,7 @@ from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
-from lakeward.model.files import AppendResult
+from lakeward.tables.records.files import AppendResult
 
 FORMATS = ("json", "csv", "tsv", "parquet")
 

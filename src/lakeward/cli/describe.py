@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 
 def describe(context: Context, table: TableArgument) -> None:
     """Show a table, its columns and properties."""
-    from lakeward.registry import snapshots, tables
+    from lakeward.tables import snapshots, tables
 
     with context.lake() as lake:
         found, metadata = tables.load_with_metadata(lake.registry, parse_name(table))
@@ -114,7 +114,7 @@ def drop(
 
     Its files wait in quarantine and `lakeward clean` deletes them; with --purge they are gone at once.
     """
-    from lakeward.components import cleaner
+    from lakeward.maintenance import cleaner
 
     with context.lake() as lake:
         found = lake.table(parse_name(table))

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from lakeward import toolchain
 from lakeward.errors import JavaMissing
+from lakeward.spark import toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _check_jars(name: str, s3: bool) -> Check:
     if folder := toolchain.jars_by_spark(s3):
         return Check(name, True, f"fetched by Spark, in {folder}")
     detail = f"not in {toolchain.jar_folder()}; Spark fetches them when it first starts"
-    return Check(name, False, detail, f"{sys.executable} -m lakeward.toolchain")
+    return Check(name, False, detail, f"{sys.executable} -m lakeward.spark.toolchain")
 
 
 def _check_packages(name: str, packages: tuple[str, ...], remedy: str) -> Check:

@@ -11,7 +11,7 @@ from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.shared import with_zone
 from lakeward.errors import InvalidInput
-from lakeward.model.topics import Topic
+from lakeward.log.records import Topic
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
 
@@ -58,7 +58,7 @@ def reset(
 
     Shows what would change; --execute does it. The group's consumers should not run meanwhile.
     """
-    from lakeward.registry import groups, topics
+    from lakeward.log import groups, topics
 
     with context.lake() as lake:
         found = topics.load(lake.registry, topic)
@@ -85,7 +85,7 @@ def reset(
 def _offsets(lake: object, topic: Topic, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
     """An offset for each partition. Raises InvalidInput."""
     from lakeward.lake import Lake
-    from lakeward.lake.consumer import offset_at
+    from lakeward.log.consumer import offset_at
 
     assert isinstance(lake, Lake)
     if to == "earliest":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakeward.model.tables import TableMetadata
+    from lakeward.tables.records.tables import TableMetadata
 
 
 def columns_of(metadata: TableMetadata) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ def migrate_metadata(
     Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is, but ends here
     where it has ended there. Nothing is written to the source. The exit code is 1 if a row could not be kept.
     """
-    from lakeward.registry.metadata_import import import_metadata
+    from lakeward.ops.metadata_import import import_metadata
 
     with context.opened_registry() as registry:
         found = import_metadata(registry, source, schema)

@@ -129,7 +129,7 @@ def set_aside(
 
 def rebuild(context: Context, table: TableArgument) -> None:
     """Store the footers of a table's files again."""
-    from lakeward.registry import footers
+    from lakeward.tables import footers
 
     name = parse_name(table)
     with context.lake() as lake:

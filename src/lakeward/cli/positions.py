@@ -71,7 +71,7 @@ def set_position(
 ) -> None:
     """Set a position: the sync reads on from there. Stop it first."""
     from lakeward.metadata import ANYTHING
-    from lakeward.registry import positions
+    from lakeward.ops import positions
 
     wanted = ANYTHING if expected is None else _document(expected)
     with manager(context) as metadata:
@@ -82,11 +82,11 @@ def set_position(
 
 
 def _document(text: str) -> dict[str, Any]:
-    from lakeward.model import exact
+    from lakeward import lossless_json
 
     try:
-        found = exact.loads(text)
-    except exact.NOT_OURS:
+        found = lossless_json.loads(text)
+    except lossless_json.NOT_OURS:
         raise InvalidInput(f'{text[:200]!r} is no JSON; write an object such as \'{{"lsn": "0/16B3748"}}\'') from None
     if not isinstance(found, dict):
         raise InvalidInput(f'{text[:200]!r} is no object; write one such as \'{{"lsn": "0/16B3748"}}\'')
@@ -139,7 +139,7 @@ def show_version(
     ] = None,
 ) -> None:
     """Show a version of a table's schema."""
-    from lakeward.registry import schema_versions
+    from lakeward.ops import schema_versions
 
     with manager(context) as metadata:
         found = schema_versions.load(metadata.registry, schema, table, version)
@@ -168,7 +168,7 @@ def diff(
 
     And whether each reads what the other wrote.
     """
-    from lakeward.registry.schema_changes import compatibility
+    from lakeward.ops.schema_changes import compatibility
 
     with manager(context) as metadata:
         changes = metadata.diff_schema_versions(schema, table, old, new)

@@ -79,7 +79,7 @@ def _outside_brackets(words: list[str], wanted: tuple[str, ...]) -> str | None:
 
 def _ask(context: Context, statement: str, limit: int, where: SparkOptions) -> tuple[list[str], list[dict[str, Any]]]:
     """The columns and up to `limit` + 1 rows."""
-    from lakeward.pipeline.spark_output import jvm_output_to
+    from lakeward.spark.output import jvm_output_to
 
     with context.lake(**where.settings()) as lake, progress(quiet=context.json) as step:
         step("Starting Spark", 0, 2)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from lakeward.errors import InvalidInput
-from lakeward.model.topics import Topic
+from lakeward.log.records import Topic
 
 FIELDS = ("key", "value", "timestamp", "headers")
 SHOWN = ("topic", "partition", "offset")  # what reading adds, and appending leaves out

@@ -15,7 +15,7 @@ from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeward.cli.doctor_checks import Check
-    from lakeward.store.database import Database
+    from lakeward.db.database import Database
 
 
 def add_to(app: typer.Typer) -> None:
@@ -71,9 +71,9 @@ def _show_checks(found: list[Check], missing: list[Check], times: list[str]) -> 
 
 
 def _impossible_times(context: Context) -> list[str]:
+    from lakeward.db import migrate
     from lakeward.errors import LakewardError
-    from lakeward.registry import clock
-    from lakeward.store import migrate
+    from lakeward.maintenance import clock
 
     try:
         with _database(context, create=False) as database:
@@ -85,8 +85,8 @@ def _impossible_times(context: Context) -> list[str]:
 
 def status(context: Context) -> None:
     """Say which version the schema has."""
+    from lakeward.db import migrate
     from lakeward.registry.handle import registry_uuid
-    from lakeward.store import migrate
 
     with _database(context) as database:
         record = as_row(migrate.status(database))
@@ -101,7 +101,7 @@ def upgrade(context: Context) -> None:
 
     A registry that does not exist is created; what is in one is kept.
     """
-    from lakeward.store import migrate
+    from lakeward.db import migrate
 
     with _database(context) as database:
         before = migrate.status(database)
@@ -115,10 +115,10 @@ def sizes(context: Context) -> None:
 
     SQLite reads its whole file for it. PostgreSQL's numbers of rows are estimates.
     """
-    from lakeward.components import upkeep
+    from lakeward.maintenance import database_upkeep
 
     with context.opened_registry() as registry:
-        record = as_row(upkeep.sizes(registry))
+        record = as_row(database_upkeep.sizes(registry))
     if context.json:
         print_json(record)
         return
@@ -137,10 +137,10 @@ def vacuum(
     SQLite's file is shortened a few pages at a time, PostgreSQL's tables are vacuumed: readers and writers go on. With --full,
     SQLite's writers wait until the file is written anew, and each table of PostgreSQL cannot be used while it is.
     """
-    from lakeward.components import upkeep
+    from lakeward.maintenance import database_upkeep
 
     with context.opened_registry() as registry:
-        result = upkeep.vacuum(registry, full=full)
+        result = database_upkeep.vacuum(registry, full=full)
     show_record(as_row(result), to=context)
 
 
@@ -154,7 +154,7 @@ def retention(
     The registry remembers the longest that any manager or server has asked for, and no process deletes before that: with --days
     it can be made shorter. Those that still ask for more days set it up again when they start.
     """
-    from lakeward.registry import housekeeping
+    from lakeward.ops import retention as housekeeping
 
     if days is not None and forever:
         raise InvalidInput("give --days or --forever, not both")
@@ -185,8 +185,8 @@ def adopt(context: Context) -> None:
 
 @contextmanager
 def _database(context: Context, *, create: bool = True) -> Iterator[Database]:
+    from lakeward.db.database import Database
     from lakeward.registry.handle import registry_url
-    from lakeward.store.database import Database
 
     settings = context.settings()
     database = Database(

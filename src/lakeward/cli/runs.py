@@ -131,10 +131,10 @@ def _plain(found: Any) -> Any:
     """Positions as they are stored; everything else as it is."""
     import json
 
-    from lakeward.model import exact
+    from lakeward import lossless_json
 
     if isinstance(found, list):
-        return [{**each, "position": json.loads(exact.dumps(each["position"]))} for each in found]
+        return [{**each, "position": json.loads(lossless_json.dumps(each["position"]))} for each in found]
     return {**found, "positions": _plain(found["positions"])}
 
 

@@ -75,8 +75,8 @@ def _read(
     context: Context, table: str, columns: list[str] | None, filter: str | None, snapshot: str | None, most: int | None
 ) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """The columns' names, and the rows as they are read, their values as in JSON lines."""
+    from lakeward.arrow.json_lines import rows_of
     from lakeward.iceberg.schemas import schema_from
-    from lakeward.pipeline.json_lines import rows_of
 
     lake = context.lake()
     try:

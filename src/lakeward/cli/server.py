@@ -36,10 +36,10 @@ def serve(
     all the time. Of several servers one runs the components, the others stand by. The compactor starts Spark when there is
     something to merge. Ctrl-C stops all.
     """
-    from lakeward.components.fleet import COMPONENTS
+    from lakeward.catalog.ending import end_within
+    from lakeward.catalog.serve import serve as run
+    from lakeward.components.supervisor import COMPONENTS
     from lakeward.errors import InvalidInput
-    from lakeward.server.ending import end_within
-    from lakeward.server.serve import serve as run
 
     left_out = set(without or ())
     if unknown := left_out - set(COMPONENTS):

@@ -34,7 +34,7 @@ SinceOption = Annotated[
 StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this state.", show_default=False)]
 RunOption = Annotated[int | None, typer.Option("--run", help="Only of this run.", show_default=False)]
 AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
-# Kept by model/exact.py: shown as they are stored, so that a script loses nothing.
+# Kept by lossless_json.py: shown as they are stored, so that a script loses nothing.
 _EXACT = (
     "record_data",
     "envelope",
@@ -58,11 +58,11 @@ def manager(context: Context) -> Iterator[MetadataManager]:
 
 def row(record: Any) -> dict[str, Any]:
     """A record to show. What JSON lacks is written as it is stored."""
-    from lakeward.model import exact
+    from lakeward import lossless_json
 
     kept = {name: getattr(record, name) for name in _EXACT if name in record.__struct_fields__}
     shown = as_row(record)
-    return {**shown, **{name: json.loads(exact.dumps(value)) for name, value in kept.items()}}
+    return {**shown, **{name: json.loads(lossless_json.dumps(value)) for name, value in kept.items()}}
 
 
 def people(shown: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lakeward.errors import InvalidInput, LakewardError, TableNotFound
 
 if TYPE_CHECKING:
     from lakeward.lake import Lake
-    from lakeward.model.tables import SnapshotRef
+    from lakeward.tables.records.tables import SnapshotRef
 
 RefArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 SnapshotOption = Annotated[
@@ -105,7 +105,7 @@ def _expire_all(
     context: Context, lake: Lake, when: datetime | timedelta | None, keep: int | None, dry_run: bool
 ) -> None:
     """One table that cannot be done now does not keep the others from it; the exit code is 1 then."""
-    from lakeward.components import expiry
+    from lakeward.snapshots import expiry
 
     rows = []
     for table in lake.tables():
@@ -183,7 +183,7 @@ def branch(
 
 def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
     """Drop a branch or tag; its snapshot stays until it expires."""
-    from lakeward.components import refs as named
+    from lakeward.snapshots import refs as named
 
     with context.lake() as lake:
         found = lake.table(parse_name(table))

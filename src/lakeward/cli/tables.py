@@ -62,7 +62,7 @@ def files(
     limit: LimitOption = 50,
 ) -> None:
     """List a table's files."""
-    from lakeward.registry import snapshots
+    from lakeward.tables import snapshots
 
     with context.lake() as lake:
         which = lake.table(parse_name(table))
@@ -109,7 +109,7 @@ def create(
 
     Its namespace is created too if it is missing.
     """
-    from lakeward.registry import tables as known
+    from lakeward.tables import tables as known
 
     columns = parse_columns(schema)
     with context.lake(make=True) as lake:

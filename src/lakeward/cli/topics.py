@@ -14,7 +14,7 @@ from lakeward.cli.command import Context, confirm, group, limited
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 from lakeward.errors import InvalidInput
-from lakeward.model.topics import TopicConfig
+from lakeward.log.records import TopicConfig
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 _RETENTION = Annotated[
@@ -71,7 +71,7 @@ def create(
 
 def show(context: Context, topic: TopicArgument) -> None:
     """Show a topic's partitions, and how many segments they have."""
-    from lakeward.registry import segments, topics
+    from lakeward.log import segments, topics
 
     with context.lake() as lake:
         found = topics.load(lake.registry, topic)
@@ -97,7 +97,7 @@ def configure(
 ) -> None:
     """Change a topic; what is not named stays."""
     from lakeward.lake import MetadataStore
-    from lakeward.registry import topics
+    from lakeward.log import topics
 
     changes: dict[str, str | None] = {**_pairs(set_), **dict.fromkeys(unset or ())}
     keep = topics.KEEP if retention is None else parse_retention(retention)
@@ -139,7 +139,7 @@ def append(
     A line is {"key": "k", "value": "v"}, with a timestamp and headers if wanted. All are appended at once, or none.
     """
     from lakeward.cli.records import from_lines
-    from lakeward.registry import topics
+    from lakeward.log import topics
 
     with context.lake() as lake:
         found = topics.load(lake.registry, topic)

@@ -1,4 +1,4 @@
-"""What looks after the tables: flush, recovery, clean-up, audit. Its modules are loaded when they are first used."""
+"""The five that Astha drives. Its modules are loaded when they are first used."""
 
 from __future__ import annotations
 
@@ -7,39 +7,10 @@ from typing import TYPE_CHECKING
 from lakeward import late
 
 if TYPE_CHECKING:
-    from lakeward.components import (
-        audit,
-        cleaner,
-        expiry,
-        flushing,
-        manifest_merging,
-        recovery,
-        refs,
-        repair,
-        rollback,
-        status,
-        time_travel,
-    )
     from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
     from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
 
-__all__ = [
-    "MetadataOrchestrator",
-    "MetadataOrchestratorConfig",
-    "SchemaManager",
-    "SchemaManagerConfig",
-    "audit",
-    "cleaner",
-    "expiry",
-    "flushing",
-    "manifest_merging",
-    "recovery",
-    "refs",
-    "repair",
-    "rollback",
-    "status",
-    "time_travel",
-]
+__all__ = ["MetadataOrchestrator", "MetadataOrchestratorConfig", "SchemaManager", "SchemaManagerConfig"]
 
 __getattr__ = late.attributes(
     __name__,

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
 from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound
 from lakeward.logs import log
-from lakeward.model.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
-from lakeward.pipeline import compaction
-from lakeward.pipeline.compaction import Compacted
-from lakeward.pipeline.compaction_plan import Job
-from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
-from lakeward.registry.compaction import PartitionId
-from lakeward.registry.error_types import error_code
+from lakeward.maintenance import compaction
+from lakeward.maintenance.compaction import Compacted
+from lakeward.maintenance.compaction_plan import Job
+from lakeward.ops.error_types import error_code
+from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.retry import RetryConfig
+from lakeward.tables import pending as waiting
+from lakeward.tables import tables
+from lakeward.tables.compaction import PartitionId
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,14 +14,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from lakeward.components.flushing import flush
-from lakeward.components.manifest_merging import MergeResult, merge_manifests
+from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
 from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound
 from lakeward.logs import log
-from lakeward.model.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
-from lakeward.model.tables import Table
-from lakeward.registry import HasRegistry, Registry, registry_of, tables
-from lakeward.registry.error_types import error_code, log_and_go_on
+from lakeward.ops.error_types import error_code, log_and_go_on
+from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.snapshots.manifest_merging import MergeResult, merge_manifests
+from lakeward.snapshots.snapshot_commit import flush
+from lakeward.tables import tables
+from lakeward.tables.records.tables import Table
 
 Record: TypeAlias = TableMetadata | TableFile
 

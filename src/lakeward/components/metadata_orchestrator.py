@@ -13,11 +13,12 @@ from typing import TypeAlias
 
 import msgspec
 
+from lakeward.astha.events import TABLE_METADATA, TABLES, Event, Registers, Table, TableMetadata, WatchedTable
+from lakeward.db.group_commit import FrontLimits, FrontStatus
 from lakeward.errors import InvalidSetting
 from lakeward.logs import log
-from lakeward.model.events import TABLE_METADATA, TABLES, Event, Registers, Table, TableMetadata, WatchedTable
-from lakeward.registry import HasRegistry, Registry, registry_of, tables
-from lakeward.registry.write_front import FrontLimits, FrontStatus
+from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.tables import tables
 
 Record: TypeAlias = Table | TableMetadata
 

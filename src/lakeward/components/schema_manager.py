@@ -14,9 +14,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
-from lakeward.logs import log
-from lakeward.model.events import (
+from lakeward.astha.events import (
     TABLE_COLUMNS,
     TABLE_METADATA,
     TABLES,
@@ -26,13 +24,16 @@ from lakeward.model.events import (
     TableColumn,
     WatchedTable,
 )
-from lakeward.model.events import Table as TableRow
-from lakeward.model.events import TableMetadata as MetadataRow
-from lakeward.model.names import TableName, parse_table
-from lakeward.model.tables import Document, Table, TableMetadata
-from lakeward.registry import HasRegistry, Registry, registry_of, tables
-from lakeward.registry.schema_cache import CacheStats
+from lakeward.astha.events import Table as TableRow
+from lakeward.astha.events import TableMetadata as MetadataRow
+from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
+from lakeward.logs import log
+from lakeward.names import TableName, parse_table
+from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.retry import RetryConfig
+from lakeward.tables import tables
+from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.schema_cache import CacheStats
 
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | MetadataRow

@@ -14,11 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from lakeward.components import expiry
-from lakeward.components.flushing import flush
-from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
-from lakeward.logs import log
-from lakeward.model.events import (
+from lakeward.astha.events import (
     TABLE_FILES,
     TABLE_METADATA,
     TABLE_SNAPSHOTS,
@@ -29,11 +25,16 @@ from lakeward.model.events import (
     TableSnapshot,
     WatchedTable,
 )
-from lakeward.model.properties import MAX_SNAPSHOT_AGE
-from lakeward.model.snapshot_rules import SnapshotRules, rules_of
-from lakeward.registry import HasRegistry, Registry, registry_of, tables, waiting
-from lakeward.registry.error_types import log_and_go_on
-from lakeward.registry.waiting import Waiting
+from lakeward.components.snapshot_rules import SnapshotRules, rules_of
+from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
+from lakeward.logs import log
+from lakeward.ops.error_types import log_and_go_on
+from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.snapshots import expiry
+from lakeward.snapshots.snapshot_commit import flush
+from lakeward.tables import pending, tables
+from lakeward.tables.pending import Waiting
+from lakeward.tables.records.properties import MAX_SNAPSHOT_AGE
 
 Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 
@@ -83,11 +84,11 @@ class _Table(msgspec.Struct):
     is_busy: bool = False
     events: int = 0  # that have changed what waits
 
-    def set_all(self, found: waiting.AllWaiting) -> None:
+    def set_all(self, found: pending.AllWaiting) -> None:
         self._set(dict(found.coming), dict(found.leaving))
         self.look_again = False
 
-    def merge(self, found: waiting.AllWaiting, before: Collection[int]) -> None:
+    def merge(self, found: pending.AllWaiting, before: Collection[int]) -> None:
         """Take what was read while events came: what waited `before` it and was not found has been committed."""
         committed = set(before) - found.coming.keys()
         self._set({i: each for i, each in self.coming.items() if i not in committed}, dict(found.leaving))
@@ -190,9 +191,9 @@ class Snapshotter:
         """Raises RegistryUnavailable."""
         with self._changed:
             here = time.time()
-            self._clock_ahead = waiting.now(self._registry).timestamp() - here
+            self._clock_ahead = pending.now(self._registry).timestamp() - here
             before, self._tables = self._tables, {}
-            for each in waiting.table_properties(self._registry):
+            for each in pending.table_properties(self._registry):
                 self._track(each.table_id, each.version, each.properties, before.get(each.table_id))
             self._changed.notify_all()
 
@@ -251,7 +252,7 @@ class Snapshotter:
         with self._changed:
             known = self._tables.get(metadata.table_id)
             if operation == "DELETE":
-                if known is not None and not waiting.is_here(self._registry, metadata.table_id):
+                if known is not None and not pending.is_here(self._registry, metadata.table_id):
                     del self._tables[metadata.table_id]
                 return
             if known is not None and metadata.metadata_version < known.version:
@@ -262,7 +263,7 @@ class Snapshotter:
                 and (MAX_SNAPSHOT_AGE.name not in metadata.properties)
             ):
                 return
-            if known is None and not waiting.is_here(self._registry, metadata.table_id):
+            if known is None and not pending.is_here(self._registry, metadata.table_id):
                 return
             self._track(metadata.table_id, metadata.metadata_version, metadata.properties, known)
             self._changed.notify_all()
@@ -297,7 +298,7 @@ class Snapshotter:
             table.is_busy, table.not_before, table.failures = before.is_busy, before.not_before, before.failures
         if rules:
             try:
-                table.set_all(waiting.of_table(self._registry, table_id))
+                table.set_all(pending.of_table(self._registry, table_id))
             except TableNotFound:  # dropped since
                 self._tables.pop(table_id, None)
                 return
@@ -376,7 +377,7 @@ class Snapshotter:
             if table is None:
                 return
             events, before = table.events, set(table.coming)
-        found = waiting.of_table(self._registry, table_id)
+        found = pending.of_table(self._registry, table_id)
         with self._changed:
             table.looked_at = time.monotonic()
             if table.events == events:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakeward.demo import at_work
+from lakeward.demo import demo_workload
 from lakeward.demo.checksums import TableSums, differences, table_sums
 from lakeward.demo.report import Comparison, DemoReport, Overhead, TableReport
 from lakeward.demo.source import (
@@ -27,8 +27,8 @@ from lakeward.demo.source import (
 )
 from lakeward.errors import CheckFailed
 from lakeward.lake import Lake, connect
-from lakeward.model.files import AppendResult
-from lakeward.pipeline.spark_output import jvm_output_to
+from lakeward.spark.output import jvm_output_to
+from lakeward.tables.records.files import AppendResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +119,7 @@ def _run(
         answer = [row.asDict() for row in spark.sql(QUERY).collect()]
     after = {table.name: _registered(lake, table) for table in TABLES}
     with clock.part("at_work"):
-        worked = at_work.run(lake, spark, f"{NAMESPACE}.{NAME_AT_WORK}", _name(FLIGHTS), step)
+        worked = demo_workload.run(lake, spark, f"{NAMESPACE}.{NAME_AT_WORK}", _name(FLIGHTS), step)
     report = DemoReport(
         folder=str(folder),
         tables={table.name: _table_report(lake, table, before[table.name], after[table.name]) for table in TABLES},

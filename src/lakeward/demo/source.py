@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from lakeward import toolchain
 from lakeward.errors import ExtraMissing
+from lakeward.spark import toolchain
 
 NULLS = ("", "NA")  # how the files write a missing value
 

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 from lakeward.errors import InvalidSchema
 from lakeward.iceberg import types
 from lakeward.iceberg.types import TypeDocument
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 FIELD_ID = b"PARQUET:field_id"
 

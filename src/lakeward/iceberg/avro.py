@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeward.errors import StorageError
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 _MAGIC = b"Obj\x01"
 _HEADER: Any = fastavro.parse_schema(

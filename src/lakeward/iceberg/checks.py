@@ -15,7 +15,7 @@ from lakeward.errors import InvalidInput, InvalidSchema
 from lakeward.iceberg import transforms, types, values
 from lakeward.iceberg.evolution import source_ids, widens
 from lakeward.iceberg.types import Column, TypeDocument
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 # Columns that readers add to every table themselves (MetadataColumns of Iceberg's Java library).
 RESERVED_COLUMNS = frozenset(

@@ -16,8 +16,8 @@ from lakeward.errors import MetadataConflict
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest, Record, Written
 from lakeward.iceberg.metadata import metadata_file_name
-from lakeward.model.files import PartitionValues, RegisteredFile
-from lakeward.model.tables import Document
+from lakeward.tables.records.files import PartitionValues, RegisteredFile
+from lakeward.tables.records.tables import Document
 
 __all__ = ["Built", "Read", "Write", "build_snapshot", "metadata_file_name"]
 

@@ -12,8 +12,8 @@ from lakeward.errors import LakewardError
 from lakeward.iceberg import manifests, types, values
 from lakeward.iceberg.manifests import Record
 from lakeward.iceberg.partitions import avro_value, partition_fields
-from lakeward.model.files import PartitionValues, RegisteredFile
-from lakeward.model.tables import Document
+from lakeward.tables.records.files import PartitionValues, RegisteredFile
+from lakeward.tables.records.tables import Document
 
 # Bytes that a bound may have, by type; 4 for a column that was widened since.
 _BOUND_LENGTHS = {

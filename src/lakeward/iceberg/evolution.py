@@ -14,7 +14,7 @@ from typing import TypeAlias
 from lakeward.errors import ColumnNotFound, InvalidSchema
 from lakeward.iceberg import types
 from lakeward.iceberg.types import Column, TypeDocument
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 ColumnPath: TypeAlias = "str | tuple[str, ...]"
 

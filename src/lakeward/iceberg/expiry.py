@@ -12,8 +12,8 @@ import msgspec
 
 from lakeward.errors import InvalidInput
 from lakeward.iceberg import metadata, refs
-from lakeward.model.properties import MAX_REF_AGE, MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
-from lakeward.model.tables import Document, SnapshotRef
+from lakeward.tables.records.properties import MAX_REF_AGE, MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
+from lakeward.tables.records.tables import Document, SnapshotRef
 
 DEFAULT_MAX_SNAPSHOT_AGE_MS = 432_000_000  # Iceberg's: 5 days
 DEFAULT_MIN_SNAPSHOTS = 1

@@ -9,8 +9,8 @@ import msgspec
 
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, EXISTING, Record, Written
-from lakeward.model.files import FileStatistics, RegisteredFile
-from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.tables.records.files import FileStatistics, RegisteredFile
+from lakeward.tables.records.tables import Document, Table, TableMetadata
 
 SNAPSHOT_ID = 1  # of the one snapshot that there is
 

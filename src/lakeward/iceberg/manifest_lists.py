@@ -12,7 +12,7 @@ from typing import Any
 
 from lakeward.iceberg import avro, values
 from lakeward.iceberg.manifests import DATA, Encode, PartitionField, Record, Written
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 
 # Files ------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 from lakeward.errors import StorageError
 from lakeward.iceberg import avro, types, values
 from lakeward.iceberg.partitions import partition_fields
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry
 DATA, DELETES = 0, 1  # content of a manifest

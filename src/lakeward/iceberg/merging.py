@@ -18,8 +18,8 @@ import msgspec
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata, values
 from lakeward.iceberg.commit import Built, Read, Write
 from lakeward.iceberg.manifests import EXISTING, Layout, Manifest, Record, Written
-from lakeward.model.properties import MANIFEST_COUNT, MANIFEST_MERGE, MANIFEST_SIZE
-from lakeward.model.tables import Document
+from lakeward.tables.records.properties import MANIFEST_COUNT, MANIFEST_MERGE, MANIFEST_SIZE
+from lakeward.tables.records.tables import Document
 
 
 class Rule(msgspec.Struct, frozen=True):

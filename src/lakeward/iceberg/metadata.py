@@ -17,8 +17,8 @@ from lakeward.errors import InvalidInput, InvalidSchema, StorageError
 from lakeward.iceberg import types
 from lakeward.iceberg.partitions import FIRST_PARTITION_ID
 from lakeward.iceberg.schemas import same_schema, with_schema_id
-from lakeward.model.properties import METADATA_COMPRESSION
-from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.tables.records.properties import METADATA_COMPRESSION
+from lakeward.tables.records.tables import Document, Table, TableMetadata
 
 MAIN = "main"
 GZIP = "gzip"

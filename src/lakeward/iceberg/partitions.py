@@ -12,8 +12,8 @@ from lakeward.errors import ColumnNotFound, FileRefused, InvalidInput, InvalidSc
 from lakeward.iceberg import transforms, types, values
 from lakeward.iceberg.evolution import find_column, source_ids
 from lakeward.iceberg.types import Column, TypeDocument
-from lakeward.model.files import PartitionValues
-from lakeward.model.tables import Document
+from lakeward.tables.records.files import PartitionValues
+from lakeward.tables.records.tables import Document
 
 FIRST_PARTITION_ID = 1000  # ids of partition fields start here; a table without any has 999 as its last
 

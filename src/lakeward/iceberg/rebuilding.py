@@ -10,8 +10,8 @@ import msgspec
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.commit import Write, fresh_id
 from lakeward.iceberg.manifests import EXISTING, Record, Written
-from lakeward.model.files import RegisteredFile
-from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.tables.records.files import RegisteredFile
+from lakeward.tables.records.tables import Document, Table, TableMetadata
 
 FILES_A_MANIFEST = 10_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lakeward.iceberg.metadata import MAIN, current_snapshot
-from lakeward.model.tables import Document, SnapshotRef
+from lakeward.tables.records.tables import Document, SnapshotRef
 
 __all__ = ["MAIN", "ancestors", "refs_of", "snapshots_by_id", "with_main", "with_ref", "without_ref"]
 

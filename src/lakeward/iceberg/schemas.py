@@ -22,7 +22,7 @@ from lakeward.iceberg.evolution import (
     widen_column,
 )
 from lakeward.iceberg.types import Column, TypeDocument
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema

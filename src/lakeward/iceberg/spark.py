@@ -9,7 +9,7 @@ import msgspec
 from lakeward.errors import InvalidSchema
 from lakeward.iceberg import types
 from lakeward.iceberg.types import TypeDocument
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 # Spark's timestamp has a zone, Iceberg's has none.
 _NAMES = {

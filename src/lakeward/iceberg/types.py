@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lakeward.errors import InvalidSchema
-from lakeward.model.names import is_storable
-from lakeward.model.tables import Document
+from lakeward.names import is_storable
+from lakeward.tables.records.tables import Document
 
 # 'long', 'decimal(9, 2)' or a dict with "type": "struct" | "list" | "map".
 TypeDocument: TypeAlias = "str | Document"

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from lakeward.lake import writes
-from lakeward.model.files import AppendResult, Batch
-from lakeward.model.names import TableIdentifier
-from lakeward.model.operations import Document, OperationType, SyncMode, SyncRun
-from lakeward.registry import Registry, registration, runs, tables
-from lakeward.registry.counted import Completed, Counting, Joined, at_once
-from lakeward.registry.recording import of_table, recorded
+from lakeward.names import TableIdentifier
+from lakeward.ops import runs
+from lakeward.ops.counted_runs import Completed, Counting, Joined, at_once
+from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRun
+from lakeward.ops.run_recorder import of_table, recorded
+from lakeward.registry import Registry
+from lakeward.tables import registration, tables
+from lakeward.tables.records.files import AppendResult, Batch
 
 FIRST_FILES = 10  # whose names a run keeps
 SHORT_ROWS = 100_000  # take some tenths of a second

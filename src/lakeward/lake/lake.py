@@ -10,21 +10,25 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from lakeward import components, iceberg, lake, pipeline, registry, server
+from lakeward import arrow, catalog, iceberg, lake, maintenance, registry, snapshots, spark, tables
 from lakeward.config import Settings, load_settings
 from lakeward.errors import TableAlreadyExists
-from lakeward.model.files import AppendResult, RegisteredFile
-from lakeward.model.names import NamespaceName, TableName, parse_table
-from lakeward.model.operations import DeadLetter
-from lakeward.model.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
+from lakeward.names import NamespaceName, TableName, parse_table
+from lakeward.ops.records.operations import DeadLetter
 from lakeward.registry import Registry, open_registry
+from lakeward.tables.records.files import AppendResult, RegisteredFile
+from lakeward.tables.records.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakeward.registry.counted import Counting
-    from lakeward.registry.tables import Which
+    from lakeward.ops.counted_runs import Counting
+    from lakeward.snapshots.expiry import ExpireResult
+    from lakeward.snapshots.manifest_merging import ManifestInfo, MergeResult
+    from lakeward.snapshots.rollback import RollbackResult
+    from lakeward.snapshots.snapshot_commit import FlushResult
+    from lakeward.tables.tables import Which
 
 
 def connect(
@@ -62,7 +66,7 @@ class Lake:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._server: server.embedded.EmbeddedServer | None = None
+        self._server: catalog.embedded.EmbeddedServer | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -97,15 +101,15 @@ class Lake:
     # Namespaces and tables --------------------------------------------------------------------------------------------
     def create_namespace(self, name: NamespaceName, properties: Mapping[str, str] | None = None) -> Namespace:
         """Make a namespace; one that exists is returned as it is."""
-        return registry.namespaces.create(self.registry, name, properties, if_absent=True)
+        return tables.namespaces.create(self.registry, name, properties, if_absent=True)
 
     def namespaces(self, parent: NamespaceName = ()) -> list[Namespace]:
         """The namespaces directly below one, or all that are at the top."""
-        return registry.namespaces.list_namespaces(self.registry, parent)
+        return tables.namespaces.list_namespaces(self.registry, parent)
 
     def drop_namespace(self, name: NamespaceName) -> None:
         """Raises NamespaceNotFound, NamespaceNotEmpty."""
-        registry.namespaces.drop(self.registry, name)
+        tables.namespaces.drop(self.registry, name)
 
     def create_table(
         self,
@@ -137,13 +141,13 @@ class Lake:
         """
         document, last_column_id = iceberg.schemas.schema_from(schema, format_version)
         spec, last_partition_id = iceberg.partitions.partition_spec(
-            partition_by, document, 0, registry.tables.FIRST_PARTITION_ID
+            partition_by, document, 0, tables.tables.FIRST_PARTITION_ID
         )
-        order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else registry.tables.UNSORTED
+        order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else tables.tables.UNSORTED
         identifier = parse_table(name)
         self.create_namespace(identifier.namespace)
         try:
-            return registry.tables.create(
+            return tables.tables.create(
                 self.registry,
                 identifier,
                 schema=document,
@@ -161,24 +165,24 @@ class Lake:
         except TableAlreadyExists:
             if not if_not_exists:
                 raise
-            return registry.tables.load(self.registry, identifier)
+            return tables.tables.load(self.registry, identifier)
 
     def table(self, name: TableName) -> Table:
         """Raises TableNotFound, InvalidName."""
-        return registry.tables.load(self.registry, name)
+        return tables.tables.load(self.registry, name)
 
     def tables(self, namespace: NamespaceName | None = None) -> list[Table]:
         """The tables of a namespace, or of all."""
         wanted = [namespace] if namespace else [found.levels for found in self.namespaces()]
-        return [table for levels in wanted for table in registry.tables.list_tables(self.registry, levels)]
+        return [table for levels in wanted for table in tables.tables.list_tables(self.registry, levels)]
 
     def rename_table(self, name: TableName, new_name: TableName) -> Table:
         """Raises TableNotFound, TableAlreadyExists, NamespaceNotFound."""
-        return registry.tables.rename(self.registry, name, new_name)
+        return tables.tables.rename(self.registry, name, new_name)
 
     def drop_table(self, name: TableName, purge: bool = False) -> None:
         """Its files wait in quarantine; with `purge` they are deleted now."""
-        components.cleaner.drop(self.registry, name, purge=purge)
+        maintenance.cleaner.drop(self.registry, name, purge=purge)
 
     # Metadata ---------------------------------------------------------------------------------------------------------
     def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:
@@ -187,11 +191,11 @@ class Lake:
         Raises:
             MetadataVersionNotFound, TableNotFound.
         """
-        return registry.tables.metadata(self.registry, self.table(name), version)
+        return tables.tables.metadata(self.registry, self.table(name), version)
 
     def metadata_versions(self, name: TableName) -> list[TableMetadata]:
         """All of them, oldest first. Raises TableNotFound."""
-        return registry.tables.versions(self.registry, self.table(name))
+        return tables.tables.versions(self.registry, self.table(name))
 
     def add_column(self, name: TableName, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
         """Add a column at the end; rows that are there have null in it.
@@ -202,7 +206,7 @@ class Lake:
             InvalidSchema: the name is taken, or the type unknown.
             ColumnNotFound: of a path, the struct. TableNotFound.
         """
-        return registry.evolution.add_column(self.registry, name, column, type, doc)
+        return tables.evolution.add_column(self.registry, name, column, type, doc)
 
     def drop_column(self, name: TableName, column: Any) -> TableMetadata:
         """Drop a column (a name or a path). Files keep it; a column of its name later is another one.
@@ -211,7 +215,7 @@ class Lake:
             InvalidSchema: the sort order or a partition uses it, of earlier files too.
             ColumnNotFound, TableNotFound.
         """
-        return registry.evolution.drop_column(self.registry, name, column)
+        return tables.evolution.drop_column(self.registry, name, column)
 
     def rename_column(self, name: TableName, column: Any, new_name: str) -> TableMetadata:
         """Rename a column (a name or a path); files need no change.
@@ -220,7 +224,7 @@ class Lake:
             InvalidSchema: the name is taken.
             ColumnNotFound, TableNotFound.
         """
-        return registry.evolution.rename_column(self.registry, name, column, new_name)
+        return tables.evolution.rename_column(self.registry, name, column, new_name)
 
     def widen_column(self, name: TableName, column: Any, type: Any) -> TableMetadata:
         """Give a column a wider type: int to long, float to double, a decimal more digits.
@@ -229,11 +233,11 @@ class Lake:
             InvalidSchema: the type is not wider.
             ColumnNotFound, TableNotFound.
         """
-        return registry.evolution.widen_column(self.registry, name, column, type)
+        return tables.evolution.widen_column(self.registry, name, column, type)
 
     def move_column(self, name: TableName, column: Any, **where: Any) -> TableMetadata:
         """`first=True`, `before='b'` or `after='b'`."""
-        return registry.evolution.move_column(self.registry, name, column, **where)
+        return tables.evolution.move_column(self.registry, name, column, **where)
 
     def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
         """Set properties of a table; None for a value removes one.
@@ -242,15 +246,15 @@ class Lake:
             InvalidInput: a value that cannot be used.
             TableNotFound.
         """
-        return registry.evolution.set_properties(self.registry, name, properties)
+        return tables.evolution.set_properties(self.registry, name, properties)
 
     def set_partition_spec(self, name: TableName, partition_by: Sequence[Any] = ()) -> TableMetadata:
         """How files are partitioned that are written from now on, as for `create_table`; those that are there stay."""
-        return registry.evolution.set_partition_spec(self.registry, name, partition_by)
+        return tables.evolution.set_partition_spec(self.registry, name, partition_by)
 
     def set_sort_order(self, name: TableName, sort_by: Sequence[Any] = ()) -> TableMetadata:
         """How files are sorted that are written from now on, as for `create_table`; those that are there stay."""
-        return registry.evolution.set_sort_order(self.registry, name, sort_by)
+        return tables.evolution.set_sort_order(self.registry, name, sort_by)
 
     def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
         """Bring an earlier version of the metadata back, as a new version; rows stay as they are.
@@ -258,7 +262,7 @@ class Lake:
         Raises:
             MetadataVersionNotFound, TableNotFound.
         """
-        return registry.evolution.rollback(self.registry, name, version)
+        return tables.evolution.rollback(self.registry, name, version)
 
     # Writing ----------------------------------------------------------------------------------------------------------
     def append(
@@ -360,28 +364,28 @@ class Lake:
         filter: Any = None,
         snapshot: int | str | None = None,
     ) -> pa.RecordBatchReader:
-        def prepare(versions: Sequence[TableMetadata]) -> pipeline.scan.Reading:
-            return pipeline.scan.prepare(versions, columns, filter)
+        def prepare(versions: Sequence[TableMetadata]) -> arrow.scan.Reading:
+            return arrow.scan.prepare(versions, columns, filter)
 
         if snapshot is None:
-            planned, reading = registry.footers.plan(self.registry, which, prepare)
+            planned, reading = tables.footers.plan(self.registry, which, prepare)
         else:
-            planned, reading = components.time_travel.plan(self.registry, which, snapshot, prepare)
+            planned, reading = snapshots.time_travel.plan(self.registry, which, snapshot, prepare)
         engine = self.registry.engine(planned.table.location)
-        return pipeline.scan.scan_files(reading, planned.files, registry.footers.loader(self.registry, planned), engine)
+        return arrow.scan.scan_files(reading, planned.files, tables.footers.loader(self.registry, planned), engine)
 
     def files(self, name: TableName, *, set_aside: bool = False) -> list[RegisteredFile]:
         """The live files; with `set_aside`, those that could not become part of a snapshot."""
-        return registry.snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
+        return tables.snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
 
     # Snapshots --------------------------------------------------------------------------------------------------------
     def snapshots(self, name: TableName, *, expired: bool = False) -> list[TableSnapshot]:
         """The retained snapshots, oldest first; with `expired`, those too that can be read no more."""
-        return registry.snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
+        return tables.snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
 
     def refs(self, name: TableName) -> list[SnapshotRef]:
         """The branches and tags of a table, by name; `main` is one once there is a snapshot."""
-        return components.refs.list_refs(self.registry, self.table(name))
+        return snapshots.refs.list_refs(self.registry, self.table(name))
 
     def create_tag(
         self,
@@ -399,9 +403,9 @@ class Lake:
         Raises:
             SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
         """
-        wanted = components.refs.CURRENT if snapshot_id is None else snapshot_id
+        wanted = snapshots.refs.CURRENT if snapshot_id is None else snapshot_id
         ref = SnapshotRef(name=tag, type="tag", snapshot_id=wanted, max_ref_age_ms=_milliseconds(max_age))
-        return components.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+        return snapshots.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
 
     def create_branch(
         self,
@@ -422,20 +426,20 @@ class Lake:
         ref = SnapshotRef(
             name=branch,
             type="branch",
-            snapshot_id=components.refs.CURRENT if snapshot_id is None else snapshot_id,
+            snapshot_id=snapshots.refs.CURRENT if snapshot_id is None else snapshot_id,
             min_snapshots_to_keep=keep,
             max_snapshot_age_ms=_milliseconds(max_snapshot_age),
             max_ref_age_ms=_milliseconds(max_age),
         )
-        return components.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
+        return snapshots.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
 
     def drop_tag(self, name: TableName, tag: str) -> SnapshotRef:
         """Raises RefNotFound, TableNotFound."""
-        return components.refs.drop_ref(self.registry, self.table(name), tag, "tag")
+        return snapshots.refs.drop_ref(self.registry, self.table(name), tag, "tag")
 
     def drop_branch(self, name: TableName, branch: str) -> SnapshotRef:
         """Raises RefNotFound, InvalidName (of main), TableNotFound."""
-        return components.refs.drop_ref(self.registry, self.table(name), branch, "branch")
+        return snapshots.refs.drop_ref(self.registry, self.table(name), branch, "branch")
 
     def expire_snapshots(
         self,
@@ -444,7 +448,7 @@ class Lake:
         keep: int | None = None,
         *,
         dry_run: bool = False,
-    ) -> components.expiry.ExpireResult:
+    ) -> ExpireResult:
         """Let go of snapshots older than a time (or an age) that are not the newest `keep` of a branch.
 
         Without arguments the table's `history.expire.*` properties say which. `clean` then deletes what only they reached.
@@ -452,35 +456,35 @@ class Lake:
         Raises:
             InvalidInput, MetadataConflict, TableNotFound.
         """
-        return components.expiry.expire(
+        return snapshots.expiry.expire(
             self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run
         )
 
-    def rollback(self, name: TableName, to: int | str) -> components.rollback.RollbackResult:
+    def rollback(self, name: TableName, to: int | str) -> RollbackResult:
         """Make a retained snapshot (its id, or a branch's or tag's name) the current one again; see `rollback_table`.
 
         Raises:
             SnapshotNotFound, RefNotFound, LeaseHeld, MetadataConflict, AuditFailed, TableNotFound.
         """
-        return components.rollback.rollback_table(self.registry, self.table(name), to)
+        return snapshots.rollback.rollback_table(self.registry, self.table(name), to)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
-    def flush(self, name: TableName) -> components.flushing.FlushResult:
+    def flush(self, name: TableName) -> FlushResult:
         """Make one snapshot of everything that is pending."""
-        return components.flushing.flush(self.registry, self.table(name).table_id, "manual")
+        return snapshots.snapshot_commit.flush(self.registry, self.table(name).table_id, "manual")
 
-    def manifests(self, name: TableName) -> list[components.manifest_merging.ManifestInfo]:
+    def manifests(self, name: TableName) -> list[ManifestInfo]:
         """The manifests of the snapshot that engines see now, oldest first."""
-        return components.manifest_merging.list_manifests(self.registry, self.table(name))
+        return snapshots.manifest_merging.list_manifests(self.registry, self.table(name))
 
-    def merge_manifests(self, name: TableName) -> components.manifest_merging.MergeResult:
+    def merge_manifests(self, name: TableName) -> MergeResult:
         """Merge manifests where there are many, as the table's properties say; `lakeward serve` does it by itself.
 
         Raises:
             TableNotFound, InvalidName.
             LeaseHeld: another merge of the table is under way.
         """
-        return components.manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
+        return snapshots.manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
 
     def hold(
         self, name: TableName, seconds: float = 60.0, wait: float = 0.0
@@ -493,7 +497,7 @@ class Lake:
             TableNotFound, InvalidName.
             LeaseHeld: somebody else holds them still after `wait` seconds.
         """
-        return registry.snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
+        return tables.snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
 
     def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any] | str]) -> int:
         """Take whole partitions out of the table; how many files were. Their files wait in quarantine.
@@ -501,25 +505,25 @@ class Lake:
         Each is a dict with a value of the column behind each partition field, {'at_month': date(2026, 1, 31)}, or the text
         that its files show: 'at_month=2026-01'.
         """
-        return registry.retirement.retire_partitions(self.registry, self.table(name), partitions)
+        return tables.retirement.retire_partitions(self.registry, self.table(name), partitions)
 
     def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
         """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""
-        return registry.retirement.retire_expired_partitions(self.registry, self.table(name), age)
+        return tables.retirement.retire_expired_partitions(self.registry, self.table(name), age)
 
     def retry_set_aside(self, name: TableName) -> int:
         """Make the files that could not become part of a snapshot pending again; how many were."""
-        return registry.retirement.retry_set_aside(self.registry, self.table(name))
+        return tables.retirement.retry_set_aside(self.registry, self.table(name))
 
     def retire_set_aside(self, name: TableName) -> int:
         """Send the files that could not become part of a snapshot to quarantine; how many were."""
-        return registry.retirement.retire_set_aside(self.registry, self.table(name))
+        return tables.retirement.retire_set_aside(self.registry, self.table(name))
 
-    def plan_compaction(self, name: TableName) -> pipeline.compaction_plan.Plan:
+    def plan_compaction(self, name: TableName) -> maintenance.compaction_plan.Plan:
         """What `compact` would merge, and what it would leave, with the reasons. Only the registry is read."""
-        return pipeline.compaction_plan.plan(self.registry, self.table(name))
+        return maintenance.compaction_plan.plan(self.registry, self.table(name))
 
-    def compact(self, name: TableName, spark: SparkSession | None = None) -> pipeline.compaction.Compacted:
+    def compact(self, name: TableName, spark: SparkSession | None = None) -> maintenance.compaction.Compacted:
         """Merge a table's small files into larger ones, and make Parquet of JSON lines. Appends go on meanwhile.
 
         Raises:
@@ -528,22 +532,24 @@ class Lake:
             SparkConnectUnsupported: the session is one of Spark Connect.
         """
         if spark is not None:
-            pipeline.spark_jvm.gateway(spark, pipeline.spark_jvm.COMPACT)
-        return pipeline.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
+            from lakeward.spark import jvm
 
-    def status(self) -> components.status.Status:
+            jvm.gateway(spark, jvm.COMPACT)
+        return maintenance.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
+
+    def status(self) -> maintenance.status.Status:
         """What runs, what waits, what failed, and what to do about it; only the registry is read."""
-        return components.status.status(self.registry)
+        return maintenance.status.status(self.registry)
 
-    def recover(self) -> components.recovery.RecoveryResult:
+    def recover(self) -> maintenance.recovery.RecoveryResult:
         """Clear what dead writers left: their leases have run out. Living writers are left alone."""
-        return components.recovery.recover(self.registry)
+        return maintenance.recovery.recover(self.registry)
 
-    def clean(self, *, dry_run: bool = False) -> components.cleaner.CleanResult:
+    def clean(self, *, dry_run: bool = False) -> maintenance.cleaner.CleanResult:
         """Delete what has been in quarantine for its time and is reachable no more; `dry_run`: only say what would go."""
-        return components.cleaner.due(self.registry) if dry_run else components.cleaner.clean(self.registry)
+        return maintenance.cleaner.due(self.registry) if dry_run else maintenance.cleaner.clean(self.registry)
 
-    def repair(self, name: TableName) -> components.repair.RepairResult:
+    def repair(self, name: TableName) -> maintenance.repair.RepairResult:
         """Write a table's Iceberg metadata anew from the registry, where some of it is gone; nothing where nothing is.
 
         The rows stay what they are. Earlier snapshots, tags and branches were in what is gone.
@@ -552,11 +558,11 @@ class Lake:
             LeaseHeld: somebody holds the table.
             InvalidInput: it has files of deletes, whose metadata the registry cannot give.
         """
-        return components.repair.repair(self.registry, self.table(name))
+        return maintenance.repair.repair(self.registry, self.table(name))
 
-    def audit(self, name: TableName, checksums: bool = False) -> components.audit.AuditReport:
+    def audit(self, name: TableName, checksums: bool = False) -> maintenance.audit.AuditReport:
         """Compare the registry with the files themselves."""
-        return components.audit.audit(self.registry, self.table(name), checksums=checksums)
+        return maintenance.audit.audit(self.registry, self.table(name), checksums=checksums)
 
     # Engines ----------------------------------------------------------------------------------------------------------
     def serve(self) -> tuple[str, str | None]:
@@ -566,11 +572,11 @@ class Lake:
             ServerUnavailable: the settings name several servers, and none answers.
         """
         if self.settings.server_url:
-            return pipeline.catalog_server.first_of(self.settings.server_url), self.settings.token
+            return spark.catalog_server.first_of(self.settings.server_url), self.settings.token
         self.registry.database.check_usable()  # a forked child's catalog would be the parent's
         with self._lock:
             if self._server is None:
-                started = server.embedded.EmbeddedServer(self.registry)
+                started = catalog.embedded.EmbeddedServer(self.registry)
                 started.start()
                 self._server = started
             return self._server.url, self._server.token
@@ -593,7 +599,7 @@ class Lake:
         url, token = self.serve()
         is_s3 = self.registry.warehouse.location.startswith("s3://")
         s3 = self.settings.engine_config if is_s3 else None
-        return pipeline.spark_session.spark_conf(url, token, self.settings.catalog, s3, jars=jars)
+        return spark.session.spark_conf(url, token, self.settings.catalog, s3, jars=jars)
 
     def spark(self, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
         """A Spark session on the catalog: tables are `namespace.table` there, or `lakeward.namespace.table`.
@@ -609,7 +615,7 @@ class Lake:
             SparkMissing, JavaMissing: the message says what to install.
         """
         chosen = {**self.settings.spark_options, **(conf or {})}
-        return pipeline.spark_session.spark_session(self.spark_conf(), master or self.settings.spark_master, chosen)
+        return spark.session.spark_session(self.spark_conf(), master or self.settings.spark_master, chosen)
 
     def dataframe(self, name: TableName, spark: SparkSession | None = None) -> DataFrame:
         """A table as a Spark DataFrame: what is registered now, pending files too.

@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from lakeward.components import retention
+from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidInput
 from lakeward.lake import writes
-from lakeward.lake.consumer import Consumer
-from lakeward.model.operations import OperationType, SyncMode, SyncRunStatistics
-from lakeward.model.topics import LogAppendResult, Topic
-from lakeward.pipeline import log_write
-from lakeward.pipeline.log_compact import TARGET_BYTES, CompactionResult, compact_segments
-from lakeward.pipeline.log_read import Slice, Where, check_files, resolved, slice_batches, slices_of
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, log, topics
-from lakeward.registry.counted import Completed, Joined
-from lakeward.registry.log import ProducerKey, SegmentFile
-from lakeward.registry.recording import recorded
-from lakeward.registry.settling import Also, is_settled
-from lakeward.store import partitions
+from lakeward.log import registration as log
+from lakeward.log import topics
+from lakeward.log import write as log_write
+from lakeward.log.compact import TARGET_BYTES, CompactionResult, compact_segments
+from lakeward.log.consumer import Consumer
+from lakeward.log.read import Slice, Where, check_files, resolved, slice_batches, slices_of
+from lakeward.log.records import LogAppendResult, Topic
+from lakeward.log.registration import ProducerKey, SegmentFile
+from lakeward.log.sql import partitions
+from lakeward.maintenance import log_retention
+from lakeward.ops.counted_runs import Completed, Joined
+from lakeward.ops.records.operations import OperationType, SyncMode, SyncRunStatistics
+from lakeward.ops.run_recorder import recorded
+from lakeward.registry import Registry, intents
+from lakeward.registry.resolve_unknown_commit import Also, is_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,7 +139,7 @@ class TopicLog:
             DataLoss: the range begins before the log does, or a segment's file is missing or cut short. With
                 `fail_on_data_loss` false such records are left out, and that is logged.
         """
-        from lakeward.pipeline.log_spark import read_dataframe
+        from lakeward.log.spark import read_dataframe
 
         found, slices = self._slices(topic, start, end, fail_on_data_loss)
         return read_dataframe(spark, found, slices)
@@ -159,7 +161,7 @@ class TopicLog:
         Raises:
             StreamingQueryException: the query has failed.
         """
-        from lakeward.pipeline.log_spark import run_to_end
+        from lakeward.log.spark import run_to_end
 
         return run_to_end(writer, name)
 
@@ -188,9 +190,9 @@ class TopicLog:
         """Merge small neighbouring segments into larger ones with the same offsets. Raises TopicNotFound, LeaseHeld."""
         return compact_segments(self._registry, topic, target_bytes)
 
-    def enforce_retention(self, topic: str | None = None) -> retention.RetentionResult:
+    def enforce_retention(self, topic: str | None = None) -> log_retention.RetentionResult:
         """Delete the segments of a topic (of all) that are past its retention_ms. Raises TopicNotFound."""
-        return retention.enforce(self._registry, topic)
+        return log_retention.enforce(self._registry, topic)
 
     def _slices(self, name: str, start: Where, end: Where, fail_on_data_loss: bool) -> tuple[Topic, list[Slice]]:
         with self._registry.database.read() as connection:
@@ -206,7 +208,7 @@ def _write(
     target: WriteTarget, topic: Topic, records: Any, partition: int | None, key: bytes | str | None
 ) -> list[SegmentFile]:
     if writes.is_dataframe(records):
-        from lakeward.pipeline.log_spark import write_dataframe
+        from lakeward.log.spark import write_dataframe
 
         return write_dataframe(target, topic, records, partition, key)
     return log_write.write_records(target, topic, records, partition, key)

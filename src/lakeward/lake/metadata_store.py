@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from lakeward.config import load_settings
 from lakeward.iceberg.schemas import schema_from
-from lakeward.lake.names import also_named
-from lakeward.model.tables import Document
-from lakeward.model.topics import (
-    ConsumerGroup,
-    ConsumerOffset,
-    Partition,
-    PartitionLag,
-    SegmentInfo,
-    Topic,
-    TopicConfig,
-)
-from lakeward.registry import Registry, groups, open_registry, segments, topics
+from lakeward.lake.argument_aliases import also_named
+from lakeward.log import groups, segments, topics
+from lakeward.log.records import ConsumerGroup, ConsumerOffset, Partition, PartitionLag, SegmentInfo, Topic, TopicConfig
+from lakeward.registry import Registry, open_registry
+from lakeward.tables.records.tables import Document
 
 if TYPE_CHECKING:
     from lakeward.lake.lake import Lake

@@ -10,23 +10,24 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from lakeward.arrow.broken_rows import BrokenRow
+from lakeward.arrow.coerce import are_columns, conform
+from lakeward.arrow.file_writer import partition_terms
+from lakeward.arrow.json_lines import write_json_lines
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import write_arrow
 from lakeward.errors import InvalidInput
-from lakeward.lake import ingest, letters, writes
+from lakeward.lake import ingest, invalid_rows, writes
 from lakeward.logs import log
-from lakeward.model.files import AppendResult, DataFile, Intent
-from lakeward.model.names import TableName
-from lakeward.model.operations import OperationType, SyncMode
-from lakeward.model.tables import Table, TableMetadata
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.broken_rows import BrokenRow
-from lakeward.pipeline.conform import are_columns, conform
-from lakeward.pipeline.file_writer import partition_terms
-from lakeward.pipeline.json_lines import write_json_lines
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, intents, registration, tables
-from lakeward.registry.counted import Counting, Joined
-from lakeward.registry.recording import Recorder, of_table
-from lakeward.registry.settling import is_settled
+from lakeward.names import TableName
+from lakeward.ops.counted_runs import Counting, Joined
+from lakeward.ops.records.operations import OperationType, SyncMode
+from lakeward.ops.run_recorder import Recorder, of_table
+from lakeward.registry import Registry, intents
+from lakeward.registry.resolve_unknown_commit import is_settled
+from lakeward.tables import registration, tables
+from lakeward.tables.records.files import AppendResult, DataFile, Intent
+from lakeward.tables.records.tables import Table, TableMetadata
 
 QUEUE_LIMIT = 16  # batches between `write` and the file: a full queue makes `write` wait
 TICK_SECONDS = 0.2
@@ -229,7 +230,7 @@ class _OpenFile:
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(QUEUE_LIMIT)
         self._files: list[DataFile] = []
         self._error: BaseException | None = None
-        self._broken = letters.broken_rows(self.metadata)
+        self._broken = invalid_rows.broken_rows(self.metadata)
         self._target = WriteTarget(self.table, self.metadata, self.intent, registry.engine(self.table.location))
         self._thread = threading.Thread(target=self._run, name="lakeward-file", daemon=True)
         self._thread.start()
@@ -245,7 +246,7 @@ class _OpenFile:
     def check(self, data: Any) -> _Checked:
         """Check rows against the schema: all of them, before the first is written. Raises FileRefused, InvalidInput."""
         broken = None if self._broken is None else self._broken.new()
-        with letters.values_hidden(self.metadata):
+        with invalid_rows.values_hidden(self.metadata):
             batches = list(conform(data, self.metadata.schema, partition_terms(self._target), broken))
         return _Checked(batches, [] if broken is None else broken.rows)
 
@@ -291,7 +292,7 @@ class _OpenFile:
             self._thread.join()
             if self._error is not None:
                 raise self._error
-            dead = letters.letters_of(self.table, self.metadata, self._broken)
+            dead = invalid_rows.letters_of(self.table, self.metadata, self._broken)
             return registration.register(self._registry, self.table, self.intent, self._files, letters=dead, run=run)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))

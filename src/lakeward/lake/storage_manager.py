@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.parquet as pq
 
-from lakeward.components import cleaner, flushing
+from lakeward.arrow import given_files
 from lakeward.errors import MetadataConflict, ObjectNotFound
 from lakeward.lake import ingest, writes
-from lakeward.model.files import AppendResult, FileInfo, RegisteredFile
-from lakeward.model.names import NamespaceName, TableIdentifier, parse_namespace
-from lakeward.model.tables import Snapshot, Table
-from lakeward.pipeline import given_files
-from lakeward.registry import Registry, footers, registration, snapshots, tables
-from lakeward.registry.counted import Counting
-from lakeward.registry.recount import recount
+from lakeward.maintenance import cleaner
+from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
+from lakeward.ops.counted_runs import Counting
+from lakeward.registry import Registry
+from lakeward.snapshots import snapshot_commit
+from lakeward.tables import footers, registration, snapshots, tables
+from lakeward.tables.rebuild_counters import recount
+from lakeward.tables.records.files import AppendResult, FileInfo, RegisteredFile
+from lakeward.tables.records.tables import Snapshot, Table
 
 if TYPE_CHECKING:
     from lakeward.lake.lake import Lake
@@ -110,7 +112,7 @@ class StorageManager:
         for file in files:
             if file.path not in live:
                 raise ObjectNotFound(f"{file.path} is no live file of {name}; register it first")
-        flushed = flushing.flush(self._registry, found.table_id, "manual")
+        flushed = snapshot_commit.flush(self._registry, found.table_id, "manual")
         if flushed.snapshot_id is None:
             return None
         return snapshots.load_snapshot(self._registry, found, flushed.snapshot_id)
@@ -128,7 +130,7 @@ class StorageManager:
             raise MetadataConflict(
                 f"{found.identifier} stands at snapshot {found.current_snapshot_id}, not at {snapshot.snapshot_id}"
             )
-        return flushing.flush(self._registry, found.table_id, "manual", files=False).metadata_location
+        return snapshot_commit.flush(self._registry, found.table_id, "manual", files=False).metadata_location
 
     def insert_partition(
         self,

@@ -14,22 +14,23 @@ import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
-from lakeward import components
+from lakeward import snapshots, validation
+from lakeward.arrow.growth import SchemaGrows
+from lakeward.arrow.target import WriteTarget
 from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, LakewardError
-from lakeward.lake import letters
+from lakeward.lake import invalid_rows
 from lakeward.logs import log
-from lakeward.model.files import AppendResult, Batch, DataFile, partition_key
-from lakeward.model.names import is_storable
-from lakeward.model.operations import DeadLetter, DeadLetterStatus
-from lakeward.model.tables import Table, TableMetadata
-from lakeward.pipeline.growth import SchemaGrows
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import Registry, arguments, evolution, intents, registration, retirement, tables
-from lakeward.registry.counted import Counting
-from lakeward.registry.dead_letters import Repair
+from lakeward.names import is_storable
+from lakeward.ops.counted_runs import Counting
+from lakeward.ops.dead_letters import Repair
+from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus
+from lakeward.registry import Registry, intents
 from lakeward.registry.leases import Lease
-from lakeward.registry.registration import Removing
-from lakeward.registry.settling import is_settled
+from lakeward.registry.resolve_unknown_commit import is_settled
+from lakeward.tables import evolution, registration, retirement, tables
+from lakeward.tables.records.files import AppendResult, Batch, DataFile, partition_key
+from lakeward.tables.records.tables import Table, TableMetadata
+from lakeward.tables.registration import Removing
 
 MAX_GROWTHS = 100  # of a table, for one write
 MAX_KEY = 1_000  # bytes of a stream's name or a batch's id, which one index holds together
@@ -68,7 +69,7 @@ def repair_of(repairs: DeadLetter | int | None) -> Repair | None:
     """A dead letter as it was claimed, or a number. Raises InvalidInput."""
     if isinstance(repairs, DeadLetter):
         return Repair(repairs.id, repairs.claim if repairs.status == DeadLetterStatus.PROCESSING else None)
-    return None if repairs is None else Repair(arguments.whole(repairs, "repairs"))
+    return None if repairs is None else Repair(validation.whole(repairs, "repairs"))
 
 
 def is_key(text: Any) -> bool:
@@ -204,11 +205,11 @@ def _write(
     started = time.perf_counter()
     intent = intents.open_intent(registry, table)
     engine = registry.engine(table.location, metadata.engine_config)
-    target = WriteTarget(table, metadata, intent, engine, broken=letters.broken_rows(metadata))
+    target = WriteTarget(table, metadata, intent, engine, broken=invalid_rows.broken_rows(metadata))
     try:
-        with letters.values_hidden(metadata):
+        with invalid_rows.values_hidden(metadata):
             files = make(target)
-        dead = letters.letters_of(table, metadata, target.broken, batch=batch)
+        dead = invalid_rows.letters_of(table, metadata, target.broken, batch=batch)
         wrote = time.perf_counter() - started
         has_more = batch is not None or removing is not None or repairs is not None
         if not files and not dead and not has_more:  # nothing to commit, and no key to remember
@@ -248,7 +249,7 @@ def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, res
         return result
     started = time.perf_counter()
     try:
-        flushed = components.flushing.flush(registry, table.table_id, "sync")
+        flushed = snapshots.snapshot_commit.flush(registry, table.table_id, "sync")
     except LakewardError as error:
         log.error("snapshot_left_to_the_next_flush", table=str(table.identifier), error=str(error), code=error.code)
         return result
@@ -266,18 +267,18 @@ def writer_for(data: Any, catalog: str) -> Write:
     def make(target: WriteTarget) -> list[DataFile]:
         paths, rows = paths_or_rows(data)
         if paths is not None:
-            from lakeward.pipeline.imports import import_files
+            from lakeward.arrow.imports import import_files
 
             return import_files(target, paths)
         if target.metadata.format == "json":
-            from lakeward.pipeline.json_lines import write_json_lines
+            from lakeward.arrow.json_lines import write_json_lines
 
             return write_json_lines(target, rows.toArrow() if is_dataframe(rows) else rows)
         if is_dataframe(rows):
-            from lakeward.pipeline.spark_write import write_spark
+            from lakeward.spark.write import write_spark
 
             return write_spark(target, rows, catalog)
-        from lakeward.pipeline.arrow_write import write_arrow
+        from lakeward.arrow.write import write_arrow
 
         return write_arrow(target, rows)
 

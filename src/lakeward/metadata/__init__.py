@@ -1,7 +1,9 @@
 """Operations metadata: positions, schemas, runs, errors and dead letters, under the names that people look for."""
 
 from lakeward.metadata.manager import MetadataManager
-from lakeward.model.operations import (
+from lakeward.ops.error_log import Backoff
+from lakeward.ops.positions import ANYTHING
+from lakeward.ops.records.operations import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterStatus,
@@ -18,15 +20,13 @@ from lakeward.model.operations import (
     SyncRunStatistics,
     SyncStatus,
 )
-from lakeward.model.schema_versions import (
+from lakeward.ops.records.schema_versions import (
     Compatibility,
     EvolutionType,
     SchemaChange,
     SchemaDefinition,
     SchemaVersion,
 )
-from lakeward.registry.error_log import Backoff
-from lakeward.registry.positions import ANYTHING
 
 __all__ = [
     "ANYTHING",

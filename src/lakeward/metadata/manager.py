@@ -9,10 +9,14 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from lakeward.components import metadata_upkeep
+from lakeward import validation
+from lakeward.db.database import METADATA_SCHEMA
 from lakeward.errors import InvalidSetting
+from lakeward.maintenance import metadata_upkeep
 from lakeward.metadata import opening
-from lakeward.model.operations import (
+from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
+from lakeward.ops.positions import ANYTHING
+from lakeward.ops.records.operations import (
     DeadLetter,
     DeadLetterFilter,
     Document,
@@ -29,20 +33,14 @@ from lakeward.model.operations import (
     SyncRunStatistics,
     SyncStatus,
 )
-from lakeward.model.schema_versions import Compatibility, EvolutionType, SchemaChange, SchemaDefinition, SchemaVersion
-from lakeward.registry import (
-    Registry,
-    arguments,
-    dead_letters,
-    error_log,
-    housekeeping,
-    operation_statistics,
-    positions,
-    runs,
-    schema_versions,
+from lakeward.ops.records.schema_versions import (
+    Compatibility,
+    EvolutionType,
+    SchemaChange,
+    SchemaDefinition,
+    SchemaVersion,
 )
-from lakeward.registry.positions import ANYTHING
-from lakeward.store.database import METADATA_SCHEMA
+from lakeward.registry import Registry
 
 # One class in sections, not a mixin for each subject: every method is one call, and each mixin would have to declare the
 # registry, the back-off and the redacted columns anew, while readers of the class would have to look into six files.
@@ -91,15 +89,15 @@ class MetadataManager:
         self._own = self._registry is None
         self._enable_cleanup = enable_cleanup
         self._retention_days = retention_days
-        self._schedule = None if cleanup_schedule is None else housekeeping.schedule(cleanup_schedule)
+        self._schedule = None if cleanup_schedule is None else retention.schedule(cleanup_schedule)
         self._heartbeat_limit = heartbeat_limit_seconds
         self._backoff = backoff
         self._redacted = frozenset(redact_columns)
         self._background: ExitStack | None = None
         # In the background they would be refused again and again, and nobody would see it.
         if retention_days is not None:
-            arguments.span(retention_days, "retention_days", "days")
-        arguments.span(heartbeat_limit_seconds, "heartbeat_limit_seconds", "seconds")
+            validation.span(retention_days, "retention_days", "days")
+        validation.span(heartbeat_limit_seconds, "heartbeat_limit_seconds", "seconds")
 
     def initialize(self) -> None:
         """Open the registry, making its tables where there are none, and start what runs in the background.
@@ -631,4 +629,4 @@ class MetadataManager:
     def cleanup_old_metadata(self, retention_days: float | None = None) -> dict[str, int]:
         """Delete what ended before the retention; how many rows of each table. Raises LeaseHeld: another is at it."""
         given = self._retention_days if retention_days is None else retention_days
-        return housekeeping.cleanup(self.registry, self.registry.settings.retention_days if given is None else given)
+        return retention.cleanup(self.registry, self.registry.settings.retention_days if given is None else given)

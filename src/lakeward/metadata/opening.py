@@ -9,9 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.config import load_settings
+from lakeward.db.database import METADATA_SCHEMA
 from lakeward.errors import InvalidSetting
 from lakeward.registry import HasRegistry, Registry, open_registry, registry_of
-from lakeward.store.database import METADATA_SCHEMA
 
 _IN_MEMORY = (
     ":memory:",

@@ -1,4 +1,4 @@
-"""The rules of the lakehouse: one transaction per public operation. Its modules are loaded when they are first used."""
+"""An open registry, and what every part stands on: leases, intents, queues, background work."""
 
 from __future__ import annotations
 
@@ -8,20 +8,8 @@ from lakeward import late
 from lakeward.registry.handle import HasRegistry, Registry, open_registry, registry_of
 
 if TYPE_CHECKING:
-    from lakeward.registry import evolution, footers, leases, namespaces, retirement, snapshots, tables
+    from lakeward.registry import leases
 
-__all__ = [
-    "HasRegistry",
-    "Registry",
-    "evolution",
-    "footers",
-    "leases",
-    "namespaces",
-    "open_registry",
-    "registry_of",
-    "retirement",
-    "snapshots",
-    "tables",
-]
+__all__ = ["HasRegistry", "Registry", "leases", "open_registry", "registry_of"]
 
 __getattr__ = late.attributes(__name__)

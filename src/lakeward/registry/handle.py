@@ -16,19 +16,21 @@ from typing import Any, Protocol, Self
 import sqlalchemy as sa
 
 from lakeward.config import Settings
+from lakeward.db import dialect, migrate
+from lakeward.db.database import Database
+from lakeward.db.group_commit import WriteFront
+from lakeward.db.retry import retried
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
 from lakeward.logs import log
-from lakeward.model.tables import TableMetadata, Warehouse
-from lakeward.registry import marker
-from lakeward.registry.objects import of_warehouse
-from lakeward.registry.schema_cache import SchemaCache
-from lakeward.registry.write_front import WriteFront
+from lakeward.registry import warehouse_marker
+from lakeward.registry.sql import info, intents, warehouses
+from lakeward.registry.warehouse_objects import of_warehouse
 from lakeward.storage.engine import StorageEngine
 from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
-from lakeward.store import dialect, info, intents, migrate, tables, warehouses
-from lakeward.store.database import Database
-from lakeward.store.retry import retried
+from lakeward.tables.records.tables import TableMetadata, Warehouse
+from lakeward.tables.schema_cache import SchemaCache
+from lakeward.tables.sql import tables
 
 VERSIONS_AT_ONCE = 100  # a longer history is read as it is asked for, and not remembered
 
@@ -62,7 +64,7 @@ class Registry:
         self.database.check_usable()
         if not self._is_checked and location.startswith(self.below):
             warehouse = self.warehouse.location
-            marker.check(_engine(warehouse, self.settings), warehouse, registry_uuid(self.database))
+            warehouse_marker.check(_engine(warehouse, self.settings), warehouse, registry_uuid(self.database))
             self._is_checked = True
         return of_warehouse(_engine(location, self.settings, table_config), self.database, self.below)
 
@@ -228,8 +230,8 @@ def adopt_warehouse(registry: Registry) -> str | None:
     """
     location = registry.warehouse.location
     engine = _engine(location, registry.settings)
-    before = marker.owner(engine, location)
-    marker.mark(engine, location, registry_uuid(registry.database))
+    before = warehouse_marker.owner(engine, location)
+    warehouse_marker.mark(engine, location, registry_uuid(registry.database))
     return before
 
 
@@ -245,7 +247,7 @@ def _warehouse(database: Database, settings: Settings, touch: bool) -> tuple[War
         if touch:
             engine = _engine(location, settings)
             engine.check_writable(location)
-            marker.check(engine, location, registry_uuid(database), is_new=True)
+            warehouse_marker.check(engine, location, registry_uuid(database), is_new=True)
         with database.transaction() as connection:
             _check_apart(location, warehouses.others(connection, name))
             with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():  # another may be quicker

@@ -9,15 +9,18 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
+from lakeward.db import dialect
+from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, TableNotFound, TopicNotFound
+from lakeward.log.records import Topic
+from lakeward.log.sql import topics
 from lakeward.logs import log
-from lakeward.model.files import Intent
-from lakeward.model.tables import Table
-from lakeward.model.topics import Topic
 from lakeward.registry.handle import Registry
+from lakeward.registry.sql import intents, orphan_sweeps
 from lakeward.storage.locations import flush_prefix, write_prefix
-from lakeward.store import dialect, intents, orphans, tables, topics
-from lakeward.store.retry import retried
+from lakeward.tables.records.files import Intent
+from lakeward.tables.records.tables import Table
+from lakeward.tables.sql import tables
 
 _PREFIXES = {"write": write_prefix, "flush": flush_prefix}
 
@@ -77,7 +80,7 @@ def take_registered(
         return False
     if outlived:
         first = now + timedelta(seconds=registry.settings.lease_seconds)
-        orphans.insert(connection, orphans.OrphanSweep(intent.prefix, now, first))
+        orphan_sweeps.insert(connection, orphan_sweeps.OrphanSweep(intent.prefix, now, first))
     return True
 
 

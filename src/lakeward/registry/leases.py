@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.db import dialect, lock_order
+from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
 from lakeward.logs import log
 from lakeward.registry import turns
 from lakeward.registry.handle import Registry
-from lakeward.store import dialect, leases, locks
-from lakeward.store.retry import retried
+from lakeward.registry.sql import leases
 
 POLL_SECONDS = 0.05
 # It goes on while the machine is suspended, as the leases' times in the registry do; Linux's usual one stands still.
@@ -67,7 +68,7 @@ def _in_turn(
 ) -> Lease | str:
     """The lease, if nobody waits who came earlier, or the name of who has it."""
     with registry.database.transaction() as connection:
-        locks.tables(connection, locked)
+        lock_order.tables(connection, locked)
         first = turns.first(connection, leases.wait_queue(name))
         is_next = first is None or (place is not None and first == place.name)
         lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakeward.errors import InvalidInput
-from lakeward.model.names import is_storable
+from lakeward.names import is_storable
 
 _WORDS = ("secret", "password", "passwd", "token", "accesskey", "credential")
 

@@ -15,12 +15,13 @@ from datetime import timedelta
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.db import dialect
+from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, LeaseHeld
 from lakeward.logs import log
-from lakeward.model.tables import Table
 from lakeward.registry.handle import Registry
-from lakeward.store import dialect, leases
-from lakeward.store.retry import retried
+from lakeward.registry.sql import leases
+from lakeward.tables.records.tables import Table
 
 LEASE_SECONDS = 15.0  # a commit that takes longer may lose again
 WAIT_SECONDS = 60.0

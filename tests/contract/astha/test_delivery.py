@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
-from lakeward.astha import Astha, Event
-from lakeward.registry import Registry, feed
-from lakeward.store.database import Database
+from lakeward.astha import Astha, Event, feed
+from lakeward.db.database import Database
+from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
 from tests.support.asthas import Mirror, Recorder, component, flood, make_tables, touch
 from tests.support.registries import changes

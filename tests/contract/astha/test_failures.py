@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lakeward.astha import Astha, Event, RetryConfig
+from lakeward.astha import Astha, Event, RetryConfig, feed
 from lakeward.errors import ParkedEventNotFound
-from lakeward.registry import Registry, feed
+from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
 from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
 from tests.support.registries import changes

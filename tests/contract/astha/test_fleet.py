@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from lakeward.components import fleet
-from lakeward.components.background import Deadline
+from lakeward.astha.events import Registers
+from lakeward.components import supervisor
 from lakeward.components.schema_manager import SchemaManager
-from lakeward.model.events import Registers
+from lakeward.db import schema
+from lakeward.ops.background import Deadline
 from lakeward.registry import Registry
-from lakeward.store import schema
 from tests.support.asthas import Recorder, quick
 from tests.support.registries import make_table, open_at
 from tests.support.waiting import until
@@ -36,7 +36,7 @@ class Hanging(Recorder):
 
 def test_a_component_that_does_not_stop_keeps_the_program_for_a_bounded_time(registry: Registry) -> None:
     hanging = Hanging()
-    with fleet.running(registry, ["snapshotter"], quick(), {"compactor": hanging}, Deadline(0.05)) as running:
+    with supervisor.running(registry, ["snapshotter"], quick(), {"compactor": hanging}, Deadline(0.05)) as running:
         assert hanging.runs.wait(30)
         assert set(running.components) == {"snapshotter", "compactor"}
     assert hanging.runs.is_set()
@@ -50,9 +50,9 @@ def test_one_that_stands_by_serves_no_schema_that_was_changed_by_hand(
     """It hears of no change, but for those that it reads."""
     table = make_table(registry)
     names = ["schema_manager"]
-    with open_at(made_url, tmp_path) as other, fleet.running(registry, names, quick(lease_seconds=2.0)) as active:
+    with open_at(made_url, tmp_path) as other, supervisor.running(registry, names, quick(lease_seconds=2.0)) as active:
         until(lambda: active.astha.state == "active")
-        with fleet.running(other, names, quick(lease_seconds=2.0)) as standing:
+        with supervisor.running(other, names, quick(lease_seconds=2.0)) as standing:
             managers = [each.components["schema_manager"] for each in (active, standing)]
             assert all(isinstance(each, SchemaManager) for each in managers)
 

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from lakeward.astha import load_status
-from lakeward.registry import Registry, feed
-from lakeward.registry.feed import Reader
-from lakeward.store.changes import Wanted
+from lakeward.astha import feed, load_status
+from lakeward.astha.feed import Reader
+from lakeward.astha.sql.changes import Wanted
+from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
 from tests.support.asthas import Recorder, component, make_tables, touch
 from tests.support.waiting import until

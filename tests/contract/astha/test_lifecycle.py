@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from lakeward.astha import Astha, Event, RetryConfig, load_status
+from lakeward.astha import Astha, Event, RetryConfig, feed, load_status
 from lakeward.astha import astha as astha_module
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import DatabaseError, LeaseLost, RegistryUnavailable
-from lakeward.registry import Registry, feed, leases
+from lakeward.registry import Registry, leases
 from tests.contract.astha.conftest import Start
 from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
 from tests.support.registries import changes, rows_of

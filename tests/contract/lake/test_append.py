@@ -19,9 +19,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
+from lakeward.arrow import imports
 from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput, LeaseLost
 from lakeward.lake import writes
-from lakeward.pipeline import imports
 from lakeward.registry import leases
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence, rows_of

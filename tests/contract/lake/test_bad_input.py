@@ -34,7 +34,7 @@ from lakeward.errors import (
     TableNotFound,
     WarehouseNotWritable,
 )
-from lakeward.model.topics import TopicConfig
+from lakeward.log.records import TopicConfig
 from tests.support.descriptors import open_below
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import changes, last_sequence, rows_of

@@ -14,16 +14,17 @@ import sqlalchemy as sa
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
-from lakeward.components import conflicts, flushing, manifest_merging
-from lakeward.components.conflicts import FREE_TRIES
+from lakeward.db import schema
+from lakeward.db.dialect import begins
 from lakeward.errors import LeaseHeld
 from lakeward.lake.storage_manager import StorageManager
-from lakeward.model.properties import MANIFEST_COUNT
-from lakeward.model.tables import Table
-from lakeward.registry import intents, snapshots, turns
-from lakeward.registry.snapshots import Conflict
-from lakeward.store import schema
-from lakeward.store.dialect import begins
+from lakeward.registry import intents, turns
+from lakeward.snapshots import conflicts, manifest_merging, snapshot_commit
+from lakeward.snapshots.conflicts import FREE_TRIES
+from lakeward.tables import snapshots
+from lakeward.tables.records.properties import MANIFEST_COUNT
+from lakeward.tables.records.tables import Table
+from lakeward.tables.snapshots import Conflict
 from tests.support.compacting import swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.waiting import until
@@ -67,7 +68,7 @@ class Rivals:
         state = snapshots.pending(lake.registry, table.table_id, with_files=False)
         try:
             with intents.declared(lake.registry, table, "flush") as intent:
-                self._real(lake.registry, state.table, intent, flushing.build(lake.registry, state, intent), "manual")
+                self._real(lake.registry, state.table, intent, snapshot_commit.build(lake.registry, state, intent), "manual")
         except Conflict:
             pass
 
@@ -89,7 +90,7 @@ def test_a_load_behind_a_swap_commits_once_however_fast_appends_follow(
 
     rivals = Rivals(monkeypatch, append)
     before = lake.table(NAME).metadata_location
-    flushed = flushing.flush(lake.registry, table.table_id, "query")
+    flushed = snapshot_commit.flush(lake.registry, table.table_id, "query")
     assert rivals.tries == 1
     assert flushed.files == 2 and flushed.removed == 2
     assert [snapshot.operation for snapshot in lake.snapshots(NAME)] == ["append", "append", "replace"]
@@ -105,7 +106,7 @@ def test_a_flush_wins_in_turn_though_another_commits_before_each_of_its_tries(
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
     rivals = Rivals(monkeypatch, lambda: rivals.commit_metadata(lake, table))
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1
     assert rivals.tries == FREE_TRIES + 1
     assert_nothing_left_over(lake, NAME)
 
@@ -160,7 +161,7 @@ def test_files_that_are_replaced_before_each_try_keep_no_flush_from_its_end(
 
     replace()
     rivals = Rivals(monkeypatch, replace)
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1
     assert rivals.tries == FREE_TRIES + 1
     assert seen_by_iceberg(lake) == [number - 1]
     monkeypatch.undo()
@@ -179,19 +180,19 @@ def test_an_interrupt_of_who_makes_a_shared_flush_is_no_interrupt_of_the_others(
 ) -> None:
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
-    flight, is_ours = flushing.board(lake.registry, snapshots.goal(lake.registry, table.table_id), "query")
-    shared, is_theirs_too = flushing.board(lake.registry, flight.goal, "query")
+    flight, is_ours = snapshot_commit.board(lake.registry, snapshots.goal(lake.registry, table.table_id), "query")
+    shared, is_theirs_too = snapshot_commit.board(lake.registry, flight.goal, "query")
     assert is_ours and not is_theirs_too and shared is flight
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(flushing, "committed", interrupt)
+        patched.setattr(snapshot_commit, "committed", interrupt)
         with pytest.raises(KeyboardInterrupt):
             flight.fly()
     assert isinstance(shared.result.exception(timeout=0), LeaseHeld)  # upon which a flush, or a load, asks again
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1
 
 
 def test_turns_are_given_in_the_order_of_the_queue_and_leave_no_row(lake: Lake) -> None:
@@ -224,7 +225,7 @@ def test_a_queue_whose_first_has_died_goes_on(lake: Lake, monkeypatch: pytest.Mo
     lake.append(NAME, ROWS)
     monkeypatch.setattr(turns, "LEASE_SECONDS", 0.5)
     turns.join(lake.registry, turns.queue_of(table))  # and never heard of again
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1
 
 
 def test_while_somebody_has_the_turn_others_wait_for_theirs(lake: Lake) -> None:
@@ -233,7 +234,7 @@ def test_while_somebody_has_the_turn_others_wait_for_theirs(lake: Lake) -> None:
     done = threading.Event()
 
     def load() -> None:
-        flushing.flush(lake.registry, table.table_id, "query")
+        snapshot_commit.flush(lake.registry, table.table_id, "query")
         done.set()
 
     with turns.queued(lake.registry, table):
@@ -248,19 +249,19 @@ def test_while_somebody_has_the_turn_others_wait_for_theirs(lake: Lake) -> None:
 def test_loads_at_once_share_a_flush(lake: Lake) -> None:
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
-    results: list[flushing.FlushResult] = []
+    results: list[snapshot_commit.FlushResult] = []
 
     def load() -> None:
-        results.append(flushing.flush(lake.registry, table.table_id, "query"))
+        results.append(snapshot_commit.flush(lake.registry, table.table_id, "query"))
 
     threads = [threading.Thread(target=load) for _ in range(20)]
     goal = snapshots.goal(lake.registry, table.table_id)
-    with flushing.metadata_lock(lake.registry, table.table_id):  # as a commit that is under way has it
+    with snapshot_commit.metadata_lock(lake.registry, table.table_id):  # as a commit that is under way has it
         for thread in threads:
             thread.start()
-        at = flushing._at(lake.registry, table.table_id)
+        at = snapshot_commit._at(lake.registry, table.table_id)
         until(lambda: len(at.lock._waiting) == 1)
-        flight, is_ours = flushing.board(lake.registry, goal, "query")
+        flight, is_ours = snapshot_commit.board(lake.registry, goal, "query")
         assert not is_ours
     for thread in threads:
         thread.join()
@@ -276,9 +277,9 @@ def test_a_load_that_waited_while_what_it_saw_pending_left_the_table_serves_no_o
     lake.flush(NAME)
     lake.append(NAME, [{"id": 2, "name": "a"}])
     lake.append(NAME, [{"id": 3, "name": "a"}])
-    at = flushing._at(lake.registry, table.table_id)
-    loading = threading.Thread(target=flushing.flush, args=(lake.registry, table.table_id, "query"))
-    with flushing.metadata_lock(lake.registry, table.table_id):
+    at = snapshot_commit._at(lake.registry, table.table_id)
+    loading = threading.Thread(target=snapshot_commit.flush, args=(lake.registry, table.table_id, "query"))
+    with snapshot_commit.metadata_lock(lake.registry, table.table_id):
         loading.start()
         until(lambda: len(at.lock._waiting) == 1)
         if how == "compacted":
@@ -291,10 +292,10 @@ def test_a_load_that_waited_while_what_it_saw_pending_left_the_table_serves_no_o
 
 def test_a_forked_child_does_not_wait_for_what_its_parent_holds(lake: Lake) -> None:
     table = make_table(lake, NAME)
-    with flushing.metadata_lock(lake.registry, table.table_id):
+    with snapshot_commit.metadata_lock(lake.registry, table.table_id):
         child = os.fork()
         if child == 0:
-            with flushing.metadata_lock(lake.registry, table.table_id):
+            with snapshot_commit.metadata_lock(lake.registry, table.table_id):
                 os._exit(7)
         ended: list[int] = []
         try:
@@ -311,26 +312,26 @@ def test_a_flush_that_fails_fails_all_who_share_it_and_the_next_one_goes_on(
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
     goal = snapshots.goal(lake.registry, table.table_id)
-    flight, is_ours = flushing.board(lake.registry, goal, "query")
-    other, is_others = flushing.board(lake.registry, goal, "query")
+    flight, is_ours = snapshot_commit.board(lake.registry, goal, "query")
+    other, is_others = snapshot_commit.board(lake.registry, goal, "query")
     assert is_ours and not is_others
 
     def fails(*_: object) -> None:
         raise OSError("no storage")
 
-    monkeypatch.setattr(flushing, "build", fails)
+    monkeypatch.setattr(snapshot_commit, "build", fails)
     flight.fly()
     for each in (flight, other):
         with pytest.raises(OSError, match="no storage"):
             each.result.result()
     monkeypatch.undo()
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1
 
 
 def test_a_hold_ends_a_load_at_its_time_and_costs_no_turn(lake: Lake) -> None:
     table = make_table(lake, NAME)
     lake.append(NAME, ROWS)
     with lake.hold(NAME), pytest.raises(LeaseHeld):
-        flushing.flush(lake.registry, table.table_id, "query", wait=0.2)
+        snapshot_commit.flush(lake.registry, table.table_id, "query", wait=0.2)
     assert conflicts.FREE_TRIES > 1
-    assert flushing.flush(lake.registry, table.table_id, "query").files == 1
+    assert snapshot_commit.flush(lake.registry, table.table_id, "query").files == 1

@@ -11,8 +11,9 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.errors import DataLoss, LeaseLost, PartitionMetadataNotFound
-from lakeward.model.files import COMPACTED
-from lakeward.registry import compaction, footers, intents, leases, retirement
+from lakeward.registry import intents, leases
+from lakeward.tables import compaction, footers, retirement
+from lakeward.tables.records.files import COMPACTED
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import assert_exact

@@ -14,14 +14,17 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
+from lakeward.arrow import scan
+from lakeward.astha import events
 from lakeward.components.compactor import HOUR, Budget, Compactor, CompactorConfig
 from lakeward.errors import InvalidSetting, StorageError
-from lakeward.model import events, properties
-from lakeward.model.tables import Table
-from lakeward.pipeline import compaction, compaction_plan, scan
-from lakeward.registry import Registry, evolution, leases
-from lakeward.registry import compaction as swaps
+from lakeward.maintenance import compaction, compaction_plan
+from lakeward.registry import Registry, leases
 from lakeward.retry import RetryConfig
+from lakeward.tables import compaction as swaps
+from lakeward.tables import evolution
+from lakeward.tables.records import properties
+from lakeward.tables.records.tables import Table
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 

@@ -16,8 +16,8 @@ import pytest
 
 from lakeward import Lake, StorageManager
 from lakeward.errors import FileRefused, InvalidInput, TableNotFound
-from lakeward.model.files import FileInfo
-from lakeward.registry import registration
+from lakeward.tables import registration
+from lakeward.tables.records.files import FileInfo
 from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import rows_of
 

@@ -16,8 +16,6 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
-from lakeward.components import rollback
-from lakeward.components.flushing import flush
 from lakeward.errors import (
     InvalidInput,
     InvalidName,
@@ -26,8 +24,11 @@ from lakeward.errors import (
     RefNotFound,
     SnapshotNotFound,
 )
-from lakeward.registry import leases, snapshots
-from lakeward.store import files, footers, retired
+from lakeward.registry import leases
+from lakeward.snapshots import rollback
+from lakeward.snapshots.snapshot_commit import flush
+from lakeward.tables import snapshots
+from lakeward.tables.sql import files, footers, retired
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact
 from tests.support.waiting import until

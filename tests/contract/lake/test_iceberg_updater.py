@@ -10,12 +10,13 @@ from pyiceberg.table import StaticTable
 
 import lakeward
 from lakeward import Lake
-from lakeward.astha import Astha
+from lakeward.astha import Astha, feed
 from lakeward.astha.watcher import decode
-from lakeward.components import flushing, iceberg_updater, manifest_merging
+from lakeward.components import iceberg_updater
 from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterConfig
 from lakeward.errors import StorageError
-from lakeward.registry import evolution, feed
+from lakeward.snapshots import manifest_merging, snapshot_commit
+from lakeward.tables import evolution
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.waiting import until
 
@@ -199,7 +200,7 @@ def test_a_table_that_cannot_be_written_fails_its_event_and_keeps_no_other_from_
     updater, events = IcebergUpdater(lake), Feed(lake)
     bad = make_table(lake, NAME)
     make_table(lake, "sales.others")
-    real = flushing.flush
+    real = snapshot_commit.flush
 
     def failing(registry: lakeward.registry.Registry, table_id: int, *, files: bool) -> object:
         if table_id == bad.table_id:

@@ -20,8 +20,8 @@ import pytest
 from lakeward import Lake, StorageManager
 from lakeward.errors import BatchOutOfOrder, DeadLetterNotFound, FileRefused, InvalidInput, StatusConflict
 from lakeward.metadata import MetadataManager
-from lakeward.model.operations import DeadLetter, DeadLetterStatus, OperationType
-from lakeward.registry import dead_letters, error_log, runs
+from lakeward.ops import dead_letters, error_log, runs
+from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus, OperationType
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import rows_of
 from tests.support.shell import Shell

@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeward import Lake
-from lakeward.components.fleet import running
-from lakeward.registry import compaction
-from lakeward.server import loads
+from lakeward.catalog import loads
+from lakeward.components.supervisor import running
 from lakeward.storage.locations import local_path
+from lakeward.tables import compaction
 from tests.support.compacting import rewritten
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 

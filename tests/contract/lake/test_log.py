@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from lakeward import Lake, MetadataStore, TopicConfig
+from lakeward.db import dialect
 from lakeward.errors import (
     ConsumerGroupNotFound,
     DataLoss,
@@ -30,17 +31,20 @@ from lakeward.errors import (
     StorageError,
     TopicNotFound,
 )
-from lakeward.lake import consumer as consumer_module
-from lakeward.lake.consumer import offset_at
-from lakeward.model.operations import ErrorType, OperationType, SyncMode, SyncStatus
-from lakeward.model.topics import SegmentInfo, Topic, TopicRef
-from lakeward.pipeline import log_compact, log_source
-from lakeward.pipeline.log_write import log_target, write_records
-from lakeward.registry import Registry, error_log, groups, intents, leases, log, recording, runs, topics
-from lakeward.registry import segments as segments_registry
+from lakeward.log import compact as log_compact
+from lakeward.log import consumer as consumer_module
+from lakeward.log import groups, topics
+from lakeward.log import registration as log
+from lakeward.log import segments as segments_registry
+from lakeward.log import source as log_source
+from lakeward.log.consumer import offset_at
+from lakeward.log.records import SegmentInfo, Topic, TopicRef
+from lakeward.log.write import log_target, write_records
+from lakeward.ops import error_log, run_recorder, runs
+from lakeward.ops.records.operations import ErrorType, OperationType, SyncMode, SyncStatus
+from lakeward.registry import Registry, intents, leases
+from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.locations import local_path
-from lakeward.store import dialect
-from lakeward.store import intents as intent_store
 from tests.support.lakes import open_lake
 from tests.support.registries import rows_of
 from tests.support.waiting import until
@@ -726,7 +730,7 @@ def test_a_consumer_whose_poll_fails_is_a_failed_run_with_one_error(filled: Lake
 
 
 def test_a_consumer_that_is_forgotten_is_a_cancelled_run(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(run_recorder, "HEARTBEAT_SECONDS", 0.05)
     consumer = filled.log.consumer("orders", "g")
     consumer.poll(12)
     del consumer

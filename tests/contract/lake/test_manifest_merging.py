@@ -12,11 +12,12 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
-from lakeward.components import flushing, manifest_merging
 from lakeward.errors import InvalidInput, LeaseHeld
 from lakeward.iceberg import commit, metadata
-from lakeward.model.tables import Table
-from lakeward.registry import intents, leases, snapshots
+from lakeward.registry import intents, leases
+from lakeward.snapshots import manifest_merging, snapshot_commit
+from lakeward.tables import snapshots
+from lakeward.tables.records.tables import Table
 from tests.support import duck
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 
@@ -227,7 +228,7 @@ def test_a_lost_race_leaves_no_object_and_the_next_try_wins(lake: Lake, monkeypa
             lake.append(NAME, [{"id": 3, "name": "n0"}])
             state = snapshots.pending(registry, table.table_id)
             other = intents.open_intent(registry, table, "flush")
-            real(registry, state.table, other, flushing.build(registry, state, other), "query")
+            real(registry, state.table, other, snapshot_commit.build(registry, state, other), "query")
         real(registry, table, intent, *rest, **named)
 
     monkeypatch.setattr(snapshots, "commit", quicker)

@@ -12,10 +12,10 @@ import pytest
 
 from lakeward import Lake
 from lakeward.astha import Astha
+from lakeward.astha.events import WATCHED, Event
 from lakeward.components import MetadataOrchestrator, MetadataOrchestratorConfig
+from lakeward.db import lock_order
 from lakeward.errors import DatabaseError, InvalidSetting
-from lakeward.model.events import WATCHED, Event
-from lakeward.store import locks
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence
 from tests.support.waiting import until
@@ -97,7 +97,7 @@ def test_it_is_unwell_while_a_registration_waits_for_long_and_well_again_after_i
     assert orchestrator.on_health()
     with ThreadPoolExecutor(1) as pool:
         with lake.registry.database.transaction() as connection:
-            locks.tables(connection, [table.table_id])
+            lock_order.tables(connection, [table.table_id])
             waiting = pool.submit(lake.append, NAME, ROWS)
             until(lambda: not orchestrator.on_health())
         assert waiting.result().rows == len(ROWS)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lakeward import ConsumerOffset, Lake, MetadataStore, Partition, SegmentInfo, TopicConfig, aio
+from lakeward.db import schema
 from lakeward.errors import (
     ConsumerGroupNotFound,
     DatabaseError,
@@ -25,9 +26,8 @@ from lakeward.errors import (
     TopicAlreadyExists,
     TopicNotFound,
 )
+from lakeward.log import segments as segments_registry
 from lakeward.registry import intents
-from lakeward.registry import segments as segments_registry
-from lakeward.store import schema
 from tests.support.lakes import open_lake
 from tests.support.registries import rows_of
 
@@ -236,7 +236,7 @@ def test_a_segment_that_was_found_before_is_not_found_once_it_is_deleted(store: 
 def test_what_is_remembered_of_segments_is_right_however_many_were_found(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakeward.registry.segments.REMEMBERED", 7)
+    monkeypatch.setattr("lakeward.log.segments.REMEMBERED", 7)
     ends = [(i + 1) ** 2 - 1 for i in range(40)]
     starts = [0, *(end + 1 for end in ends[:-1])]
     for partition in (0, 1):

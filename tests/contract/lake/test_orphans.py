@@ -11,13 +11,17 @@ import sqlalchemy as sa
 
 import lakeward
 from lakeward import Lake, MetadataStore, TopicConfig
-from lakeward.components import recovery
-from lakeward.model.files import DataFile, Intent
-from lakeward.pipeline import arrow_write, log_write
-from lakeward.pipeline.target import WriteTarget
-from lakeward.registry import compaction, intents, log, registration, tables, topics
-from lakeward.store import dialect
-from lakeward.store.schema import orphan_sweeps
+from lakeward.arrow import write as arrow_write
+from lakeward.arrow.target import WriteTarget
+from lakeward.db import dialect
+from lakeward.db.schema import orphan_sweeps
+from lakeward.log import registration as log
+from lakeward.log import topics
+from lakeward.log import write as log_write
+from lakeward.maintenance import recovery
+from lakeward.registry import intents
+from lakeward.tables import compaction, registration, tables
+from lakeward.tables.records.files import DataFile, Intent
 from tests.support.lakes import sweeps_later
 
 NAME = "shop.orders"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake, StorageManager
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import write_arrow
 from lakeward.errors import InvalidInput, TableNotFound
 from lakeward.lake import writes
-from lakeward.model.files import DataFile
-from lakeward.pipeline.arrow_write import write_arrow
-from lakeward.pipeline.target import WriteTarget
 from lakeward.registry import intents, leases
-from lakeward.registry.snapshots import hold_name
+from lakeward.tables.records.files import DataFile
+from lakeward.tables.snapshots import hold_name
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
 NAME = "sales.orders"

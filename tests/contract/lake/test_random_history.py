@@ -19,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake
-from lakeward.components.manifest_merging import merge_manifests
+from lakeward.arrow.write import write_arrow
 from lakeward.errors import RefAlreadyExists, SnapshotNotFound
 from lakeward.lake import writes
-from lakeward.pipeline.arrow_write import write_arrow
+from lakeward.snapshots.manifest_merging import merge_manifests
 from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import assert_exact
 

@@ -27,18 +27,12 @@ from lakeward.errors import (
 )
 from lakeward.lake import ingest
 from lakeward.lake.storage_manager import StorageManager
-from lakeward.model import properties
-from lakeward.model.operations import (
-    ErrorType,
-    OperationType,
-    SyncMode,
-    SyncRun,
-    SyncRunStatistics,
-    SyncStatus,
-)
-from lakeward.pipeline import compaction, compaction_plan
-from lakeward.registry import compaction as swaps
-from lakeward.registry import dead_letters, error_log, registration, runs
+from lakeward.maintenance import compaction, compaction_plan
+from lakeward.ops import dead_letters, error_log, runs
+from lakeward.ops.records.operations import ErrorType, OperationType, SyncMode, SyncRun, SyncRunStatistics, SyncStatus
+from lakeward.tables import compaction as swaps
+from lakeward.tables import registration
+from lakeward.tables.records import properties
 from tests.support.lakes import ROWS, make_table, open_lake
 
 NAME = "sales.orders"

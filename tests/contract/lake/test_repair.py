@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 from lakeward import Lake
 from lakeward.errors import LeaseHeld, ObjectNotFound
 from lakeward.iceberg import metadata
-from lakeward.model.tables import Table
+from lakeward.tables.records.tables import Table
 from tests.support.compacting import swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.shell import Shell

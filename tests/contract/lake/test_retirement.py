@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
+from lakeward.arrow import scan
 from lakeward.errors import (
     BatchOutOfOrder,
     FileRefused,
@@ -21,9 +22,9 @@ from lakeward.errors import (
     PartitionMetadataNotFound,
     TableNotFound,
 )
-from lakeward.pipeline import scan
-from lakeward.registry import footers, intents, leases, retirement
-from lakeward.registry import tables as registry_tables
+from lakeward.registry import intents, leases
+from lakeward.tables import footers, retirement
+from lakeward.tables import tables as registry_tables
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 
 NAME = "sales.orders"

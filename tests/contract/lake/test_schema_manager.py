@@ -16,7 +16,9 @@ import pytest
 
 from lakeward import Lake
 from lakeward.astha import Astha, AsthaConfig
+from lakeward.astha.events import WATCHED, Event
 from lakeward.components import SchemaManager, SchemaManagerConfig
+from lakeward.db.database import Database
 from lakeward.errors import (
     InvalidSetting,
     MetadataVersionNotFound,
@@ -25,11 +27,9 @@ from lakeward.errors import (
     TableAlreadyExists,
     TableNotFound,
 )
-from lakeward.model.events import WATCHED, Event
 from lakeward.registry import handle
 from lakeward.retry import RetryConfig
-from lakeward.store import tables as store
-from lakeward.store.database import Database
+from lakeward.tables.sql import tables as store
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.proxy import Proxy
 from tests.support.registries import changes, last_sequence

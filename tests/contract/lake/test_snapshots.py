@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
-from lakeward.components import flushing
 from lakeward.errors import LeaseHeld
-from lakeward.model.tables import Table
 from lakeward.registry import leases
-from lakeward.registry.snapshots import hold_name
+from lakeward.snapshots import snapshot_commit
+from lakeward.tables.records.tables import Table
+from lakeward.tables.snapshots import hold_name
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 
 NAME = "sales.orders"
@@ -186,7 +186,7 @@ def test_threads_that_flush_at_once_commit_each_file_once(lake: Lake) -> None:
             lake.append(NAME, ROWS)
             expected += len(ROWS)
         with ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda _: flushing.flush(lake.registry, table.table_id), range(4)))
+            results = list(pool.map(lambda _: snapshot_commit.flush(lake.registry, table.table_id), range(4)))
         assert sum(result.files for result in results) == 4
     assert len(ids(lake, table)) == expected
     assert_nothing_left_over(lake, NAME)

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 
 from lakeward import Lake
 from lakeward.astha import Astha, AsthaConfig
+from lakeward.astha.events import WATCHED, Event
+from lakeward.components.snapshot_rules import SnapshotRules
 from lakeward.components.snapshotter import Counts, Snapshotter, SnapshotterConfig
+from lakeward.db import schema
 from lakeward.errors import InvalidInput, InvalidSetting
-from lakeward.model.events import WATCHED, Event
-from lakeward.model.snapshot_rules import SnapshotRules
-from lakeward.store import schema
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import changes, last_sequence
 from tests.support.waiting import until

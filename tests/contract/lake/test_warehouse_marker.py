@@ -11,7 +11,7 @@ import pytest
 
 from lakeward import Lake, connect
 from lakeward.errors import ObjectNotFound, WarehouseTaken
-from lakeward.registry import marker
+from lakeward.registry import warehouse_marker
 from lakeward.registry.handle import registry_uuid
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.s3 import S3
@@ -31,7 +31,7 @@ def another(folder: Path) -> str:
 
 
 def marker_of(folder: Path) -> Path:
-    return folder / "warehouse" / marker.NAME
+    return folder / "warehouse" / warehouse_marker.NAME
 
 
 def test_a_warehouse_names_its_registry(made_url: str, tmp_path: Path) -> None:
@@ -60,11 +60,11 @@ def test_a_warehouse_inside_of_anothers_is_refused(made_url: str, tmp_path: Path
     with pytest.raises(WarehouseTaken, match="choose a folder outside of it") as refused:
         connect(another(tmp_path), inside)
     advised = str(refused.value).rpartition("delete file://")[2]
-    assert not (inside / marker.NAME).exists()
+    assert not (inside / warehouse_marker.NAME).exists()
     Path(advised).unlink()
     with connect(another(tmp_path), inside) as lake:
         make_table(lake, NAME)
-    assert (inside / marker.NAME).exists()
+    assert (inside / warehouse_marker.NAME).exists()
 
 
 def test_a_registry_whose_warehouse_is_anothers_meanwhile_writes_and_deletes_nothing(

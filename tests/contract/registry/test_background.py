@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lakeward.components.background import repeated
+from lakeward.ops.background import repeated
 from lakeward.registry import Registry
 
 

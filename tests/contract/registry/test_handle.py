@@ -12,9 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.config import Settings
+from lakeward.db import schema
 from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated, RegistryUnavailable, WarehouseNotWritable
-from lakeward.registry import Registry, intents, open_registry, tables
-from lakeward.store import schema
+from lakeward.registry import Registry, intents, open_registry
+from lakeward.tables import tables
 from tests.support.postgres import PostgresServer
 from tests.support.registries import NAME, assert_exact, make_table, open_at, register, rows_of
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from lakeward.components import recovery
+from lakeward.db import dialect, schema
 from lakeward.errors import IntentLost, StorageError, TableNotFound
-from lakeward.registry import Registry, intents, registration, tables
-from lakeward.store import dialect, schema
-from lakeward.store import intents as intent_store
+from lakeward.maintenance import recovery
+from lakeward.registry import Registry, intents
+from lakeward.registry.sql import intents as intent_store
+from lakeward.tables import registration, tables
 from tests.support.registries import NAME, data_file, make_table, open_at, open_intents, rows_of
 from tests.support.waiting import until
 

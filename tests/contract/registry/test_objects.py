@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lakeward import Lake
+from lakeward.arrow.scan import prepare, scan_files
 from lakeward.errors import ObjectNotFound, TableNotFound, TopicNotFound
-from lakeward.model.topics import TopicConfig
-from lakeward.pipeline.scan import prepare, scan_files
-from lakeward.registry import topics
+from lakeward.log import topics
+from lakeward.log.records import TopicConfig
 from tests.support.lakes import ROWS, make_table, open_lake
 
 NAME = "sales.orders"

@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lakeward.astha import TABLE_FILES, AsthaConfig, Event, RetryConfig, WatchedTable
 from lakeward.astha.entries import Entry, Filter, Task
+from lakeward.astha.feed import Position
 from lakeward.astha.router import Lane, groups
+from lakeward.astha.sql.changes import Change
 from lakeward.astha.watcher import Item, Items
-from lakeward.registry.feed import Position
-from lakeward.store.changes import Change
-from tests.contract.store.rows import TIME
+from tests.contract.db.rows import TIME
 
 LIMIT, PAGE, WORKERS = 6, 4, 2
 AT_ONCE = RetryConfig(max_retries=10**6, initial_delay=1e-9, max_delay=1e-9, jitter=0.0)

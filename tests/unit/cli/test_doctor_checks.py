@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeward import toolchain
 from lakeward.cli import doctor_checks
+from lakeward.spark import toolchain
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def test_what_is_missing_comes_with_a_remedy_and_what_is_there_without() -> None
 def test_a_machine_without_java_and_jars_is_told_the_commands() -> None:
     remedies = {check.name: check.remedy for check in doctor_checks.checks() if not check.found}
     assert remedies["Java"] == "apt-get install openjdk-17-jre-headless"
-    assert remedies["Iceberg jars"].endswith("-m lakeward.toolchain")
+    assert remedies["Iceberg jars"].endswith("-m lakeward.spark.toolchain")
 
 
 def test_another_pyspark_is_not_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from lakeward.cli.render import Output, as_row, cell, print_json, show_record, show_rows, size_text
-from lakeward.model.names import TableIdentifier
+from lakeward.names import TableIdentifier
 
 JSON, PEOPLE = Output(json=True), Output()
 TIME = datetime(2026, 1, 2, 3, 4, 5, 600000, tzinfo=UTC)

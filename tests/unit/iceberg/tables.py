@@ -21,8 +21,8 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.table import StaticTable
 
 from lakeward.iceberg import commit, metadata, partitions, schemas
-from lakeward.model.files import FileStatistics, PartitionValues, RegisteredFile, partition_key
-from lakeward.model.tables import Document, Table, TableMetadata
+from lakeward.tables.records.files import FileStatistics, PartitionValues, RegisteredFile, partition_key
+from lakeward.tables.records.tables import Document, Table, TableMetadata
 from tests.support import duck
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from lakeward.errors import InvalidInput, InvalidSchema
 from lakeward.iceberg import checks, partitions, schemas
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 
 def struct(*fields: dict[str, Any], **more: Any) -> Document:

@@ -18,7 +18,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward.errors import MetadataConflict
 from lakeward.iceberg import commit, entries, manifest_lists, manifests, metadata, partitions, schemas, values
-from lakeward.model.files import FileStatistics, partition_key
+from lakeward.tables.records.files import FileStatistics, partition_key
 from tests.unit.iceberg.tables import NOW_MS, LocalTable, registered
 
 JUDGED: Any = expressions  # its own types refuse what its documentation writes

@@ -8,7 +8,7 @@ import pytest
 
 from lakeward.errors import InvalidInput
 from lakeward.iceberg import expiry, refs
-from lakeward.model.tables import Document, SnapshotRef
+from lakeward.tables.records.tables import Document, SnapshotRef
 
 NOW = 1_000_000
 DAY = 86_400_000

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from lakeward.errors import StorageError
 from lakeward.iceberg import avro, entries, manifest_lists, manifests, schemas, values
-from lakeward.model.files import FileStatistics, partition_key
-from lakeward.model.tables import Document
+from lakeward.tables.records.files import FileStatistics, partition_key
+from lakeward.tables.records.tables import Document
 from tests.unit.iceberg.tables import registered, spec_of
 
 SCHEMA, _ = schemas.schema_from(

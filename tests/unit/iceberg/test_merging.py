@@ -12,7 +12,7 @@ import pytest
 from lakeward.errors import InvalidInput
 from lakeward.iceberg import commit, entries, evolution, manifest_lists, manifests, merging, metadata, partitions
 from lakeward.iceberg.merging import Rule
-from lakeward.model.files import partition_key
+from lakeward.tables.records.files import partition_key
 from tests.unit.iceberg.tables import LocalTable, registered
 
 FEW = Rule(count=2)

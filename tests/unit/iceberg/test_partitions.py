@@ -13,8 +13,8 @@ from pyiceberg.table.sorting import SortOrder
 
 from lakeward.errors import ColumnNotFound, FileRefused, InvalidInput, InvalidSchema
 from lakeward.iceberg import partitions, schemas, transforms, values
-from lakeward.model.files import partition_key
-from lakeward.model.tables import Document
+from lakeward.tables.records.files import partition_key
+from lakeward.tables.records.tables import Document
 
 SCHEMA, _ = schemas.schema_from(
     {

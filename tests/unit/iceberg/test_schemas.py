@@ -15,7 +15,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from lakeward.errors import ColumnNotFound, InvalidSchema, LakewardError
 from lakeward.iceberg import schemas
-from lakeward.model.tables import Document
+from lakeward.tables.records.tables import Document
 
 NESTED = {
     "id": "long not null",

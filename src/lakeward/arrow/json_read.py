@@ -1,0 +1,179 @@
+"""Objects of JSON, one a line or in one array, as batches of a table's Arrow schema. UTF-8, compressed or not."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from lakeward.arrow import accepted, statistics
+from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, sift
+from lakeward.arrow.coerce import Wanted, check_keys, null_in_required
+from lakeward.arrow.splitting import Term
+from lakeward.arrow.text_files import BOM, as_text, decompressed, read_errors
+from lakeward.errors import FileRefused
+from lakeward.iceberg import types
+from lakeward.tables.records.tables import Document
+
+ROWS_AT_A_TIME = 10_000
+_PLACE = re.compile(r"\(byte (\d+)\)")
+
+
+def read_json_lines(
+    source: pa.NativeFile,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term] = (),
+    broken: BrokenRows | None = None,
+) -> pa.RecordBatchReader:
+    """JSON lines as batches of the schema's Arrow schema; a missing column is null. Empty lines are passed over.
+
+    Args:
+        name: the file's, for messages.
+        partition_terms: what partitions are made from. These columns may not be missing in all lines of a batch.
+        broken: where lines go that do not fit the schema, as objects, or that are no objects, as texts; none refuses the
+            file. A last line that is not ended and cannot be read is refused: the file has been cut off there.
+
+    Raises (when a batch is read):
+        FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the line's
+            number.
+    """
+    return _read(_lines(source, name), "line", schema, name, partition_terms, broken)
+
+
+def read_json_array(
+    source: pa.NativeFile,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term] = (),
+    broken: BrokenRows | None = None,
+) -> pa.RecordBatchReader:
+    """The objects of a JSON array, which is held in memory whole. As `read_json_lines`, with items for lines."""
+    return _read(_items(source, name), "item", schema, name, partition_terms, broken)
+
+
+def _read(
+    texts: Iterable[bytes],
+    unit: str,
+    schema: Document,
+    name: str,
+    partition_terms: Sequence[Term],
+    broken: BrokenRows | None,
+) -> pa.RecordBatchReader:
+    wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
+    return pa.RecordBatchReader.from_batches(wanted.schema, _batches(texts, unit, schema, name, wanted, broken))
+
+
+class _Row(NamedTuple):
+    number: int  # of its line or item
+    values: dict[str, Any]
+
+
+def _batches(
+    texts: Iterable[bytes], unit: str, schema: Document, name: str, wanted: Wanted, broken: BrokenRows | None
+) -> Iterator[pa.RecordBatch]:
+    decode = _decoder(schema)
+    known = frozenset(wanted.schema.names)
+
+    def broken_row(record: Any, number: int, error: FileRefused) -> BrokenRow:
+        message = f"{name}, {unit} {number}: {error}"
+        return BrokenRow(record, error.reason, message, {"file": name, unit: number})
+
+    def read(number: int, text: bytes) -> Iterator[_Row]:
+        try:
+            yield _Row(number, decode(text))
+        except FileRefused as error:
+            row = broken_row(as_text(text), number, error)
+            if broken is None or (unit == "line" and not text.endswith(b"\n")):
+                raise FileRefused(row.reason, row.message) from error
+            broken.add(row)
+
+    def as_given(rows: list[_Row], error: FileRefused, _: int) -> BrokenRow:
+        return broken_row(rows[0].values, rows[0].number, error)
+
+    pairs = ((number, text) for number, text in enumerate(texts, start=1) if not text.isspace())
+    while chunk := list(itertools.islice(pairs, ROWS_AT_A_TIME)):
+        rows = [row for number, text in chunk for row in read(number, text)]
+        given = set().union(*(row.values.keys() for row in rows))  # of the chunk, also for a part of it
+
+        def convert(some: list[_Row], given: Set[str] = given) -> pa.RecordBatch:
+            return _batch([row.values for row in some], wanted, known, given)
+
+        if rows:
+            yield from sift(rows, convert, broken, as_given)
+
+
+def _lines(source: pa.NativeFile, name: str) -> Iterator[bytes]:
+    with read_errors(name):
+        first = True
+        for line in io.BufferedReader(decompressed(source), 1 << 20):
+            yield line.removeprefix(BOM) if first else line
+            first = False
+
+
+def _items(source: pa.NativeFile, name: str) -> Iterator[bytes]:
+    with read_errors(name):
+        text = decompressed(source).read().removeprefix(BOM)
+    try:
+        items = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "truncated" if not text.rstrip().endswith(b"]") else "unreadable"
+        raise FileRefused(reason, f"{name}: no JSON array{_where(error)}") from error
+    yield from map(bytes, items)
+
+
+def _where(error: Exception) -> str:
+    """The place at which a text ceases to be JSON, where the reader says one."""
+    if isinstance(error, RecursionError):
+        return ": it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f": byte {error.start} is no UTF-8"
+    place = _PLACE.search(str(error))
+    return f" from byte {place[1]} on" if place else ": it ends too early, or holds a number that none can be"
+
+
+def _decoder(schema: Document) -> Any:
+    """What makes a dict of a text of JSON."""
+    exact = msgspec.json.Decoder(float_hook=Decimal)
+    has_decimals = any(types.decimal_parts(leaf.type) is not None for leaf in statistics.leaves(schema))
+    quick = exact if has_decimals else msgspec.json.Decoder()
+
+    def decode(text: bytes) -> dict[str, Any]:
+        try:
+            try:
+                row = quick.decode(text)
+            except msgspec.DecodeError:
+                row = exact.decode(text)  # a number that is too large for a double is for its column to judge
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ArithmeticError) as error:
+            raise FileRefused("unreadable", f"no JSON{_where(error)}") from error
+        if not isinstance(row, dict):
+            kind = type(row).__name__  # its value may be one that is not to be shown
+            raise FileRefused("unreadable", f"no object, but a {kind}; give an object for each row")
+        return row
+
+    return decode
+
+
+def _batch(rows: list[Mapping[str, Any]], wanted: Wanted, known: Set[str], given: Set[str]) -> pa.RecordBatch:
+    for row in rows:
+        check_keys(row, wanted, known)
+    columns = [_column(rows, field, wanted, given) for field in wanted.schema]
+    return wanted.batch(columns)
+
+
+def _column(rows: list[Mapping[str, Any]], field: pa.Field, wanted: Wanted, given: Set[str]) -> pa.Array:
+    """`given`: the columns that any row of the chunk has, of which `rows` may be a part."""
+    if field.name not in given:
+        wanted.check_missing(field)
+        return wanted.filled(field, len(rows))
+    values = [row.get(field.name) for row in rows]
+    array = accepted.decode(values, wanted.types[field.name], field.name, written=True)
+    if array.null_count and not field.nullable:
+        raise null_in_required(field.name)
+    return array

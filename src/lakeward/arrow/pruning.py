@@ -1,0 +1,189 @@
+"""Which files and row groups may hold rows that a filter keeps, by statistics and partition values alone.
+
+An answer of 'no' is certain; 'yes' means perhaps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs
+import pyarrow.parquet as pq
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions.visitors import (
+    _InclusiveMetricsEvaluationVisitor,
+    expression_evaluator,
+    inclusive_projection,
+    visit,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+
+from lakeward.arrow import splitting, statistics
+from lakeward.arrow.filters import BoundFilter, Filter, bind_filter
+from lakeward.arrow.splitting import Term
+from lakeward.arrow.statistics import Leaf
+from lakeward.arrow.target import arrow_schema
+from lakeward.iceberg import arrow, schemas, transforms
+from lakeward.tables.records.files import FileStatistics, PartitionValues, partition_key
+from lakeward.tables.records.tables import Document
+
+
+def may_match(
+    file: FileStatistics,
+    row_count: int,
+    partition: PartitionValues,
+    spec: Document,
+    schema: Document,
+    filter: Filter,
+) -> bool:
+    """Whether a file may hold rows that the filter keeps. For many files make one `Pruner`."""
+    return Pruner(bind_filter(filter, schema), {spec["spec-id"]: spec}).may_match(
+        file, row_count, partition, spec["spec-id"]
+    )
+
+
+def row_groups(footer: pq.FileMetaData, schema: Document, filter: Filter) -> list[int]:
+    """The row groups of a file that may hold rows that the filter keeps, by the file's footer."""
+    return Pruner(bind_filter(filter, schema), {}).row_groups(footer)
+
+
+class Pruner:
+    """A filter made ready for many files. `specs` by spec-id: all that the files were written with."""
+
+    def __init__(self, bound: BoundFilter, specs: Mapping[int, Document]) -> None:
+        self._bound = bound
+        self._leaves = statistics.leaves(bound.schema)
+        self._specs = specs
+        self._partitions: dict[tuple[int, str], bool] = {}
+        self._evaluators: dict[int, Callable[[PartitionValues], bool]] = {}
+        self._arrow = None if bound.expression is not None else _ArrowPruner(bound, self._leaves)
+
+    def may_match(self, file: FileStatistics, row_count: int, partition: PartitionValues, spec_id: int) -> bool:
+        """Whether a file may hold rows that the filter keeps."""
+        return row_count != 0 and self._partition_may_match(partition, spec_id) and self._statistics_may_match(file)
+
+    def row_groups(self, footer: pq.FileMetaData) -> list[int]:
+        """The row groups, by number, that may hold rows that the filter keeps."""
+        ids = statistics.leaf_field_ids(footer.schema.to_arrow_schema())
+        groups = range(footer.num_row_groups)
+        if None in ids:
+            return list(groups)
+        return [i for i in groups if self._statistics_may_match(self._of_group(footer, i, ids))]
+
+    def _of_group(self, footer: pq.FileMetaData, group: int, ids: list[int | None]) -> FileStatistics:
+        return statistics.from_footer(footer, self._bound.schema, row_group=group, ids=ids)
+
+    def _statistics_may_match(self, file: FileStatistics) -> bool:
+        if self._arrow is not None:
+            return self._arrow.may_match(file)
+        assert self._bound.expression is not None
+        return visit(self._bound.expression, _InclusiveMetricsEvaluationVisitor(cast(Any, _Metrics.of(file))))
+
+    def _partition_may_match(self, partition: PartitionValues, spec_id: int) -> bool:
+        spec = self._specs.get(spec_id)
+        if not partition or spec is None or self._bound.expression is None:
+            return True
+        key = (spec_id, partition_key(partition))
+        if key not in self._partitions:
+            if spec_id not in self._evaluators:
+                self._evaluators[spec_id] = _partition_evaluator(self._bound, spec)
+            self._partitions[key] = self._evaluators[spec_id](partition)
+        return self._partitions[key]
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    """What pyiceberg's evaluator asks of a data file."""
+
+    value_counts: dict[int, int]
+    null_value_counts: dict[int, int]
+    nan_value_counts: dict[int, int]
+    lower_bounds: dict[int, bytes]
+    upper_bounds: dict[int, bytes]
+
+    @classmethod
+    def of(cls, file: FileStatistics) -> _Metrics:
+        return cls(file.value_counts, file.null_counts, file.nan_counts, file.lower, file.upper)
+
+
+# Partitions -------------------------------------------------------------------------------------------------------------
+def _partition_evaluator(bound: BoundFilter, spec: Document) -> Callable[[PartitionValues], bool]:
+    schema: Schema = schemas.to_pyiceberg(bound.schema)
+    known = {leaf.field_id for leaf in statistics.leaves(bound.schema)}
+    # A field whose source column was dropped says nothing about the columns that are there.
+    fields = [field for field in spec["fields"] if field.get("source-id") in known]
+    partition_spec = PartitionSpec.model_validate({"spec-id": spec["spec-id"], "fields": fields})
+    assert bound.unbound is not None
+    try:
+        projected: BooleanExpression = inclusive_projection(schema, partition_spec)(bound.unbound)
+    except (OverflowError, ValueError):  # a literal at the end of what a date can be: partitions tell nothing
+        return lambda partition: True
+    evaluator = expression_evaluator(Schema(*partition_spec.partition_type(schema).fields), projected, True)
+    spec_terms = splitting.terms(fields, bound.schema)
+
+    def evaluate(partition: PartitionValues) -> bool:
+        if any(_may_have_wrapped(term, partition.get(term.field_id)) for term in spec_terms):
+            return True
+        return evaluator(Record(*(_ordered(partition.get(term.field_id), term) for term in spec_terms)))
+
+    return evaluate
+
+
+def _may_have_wrapped(term: Term, value: Any) -> bool:
+    """Truncating whole numbers near the least one gives, by Iceberg's arithmetic, one near the largest."""
+    width = re.fullmatch(r"truncate\[(\d+)\]", term.transform)
+    if width is None or value is None or term.result not in ("int", "long"):
+        return False
+    return bool(value > 2 ** (31 if term.result == "int" else 63) - int(width[1]))
+
+
+def _ordered(value: Any, term: Term) -> Any:
+    """A partition's value, in single-value JSON, as pyiceberg orders it: days, microseconds, numbers, text or bytes."""
+    return statistics.ordered(term.result, transforms.result_from_json(term.transform, term.source.type, value))
+
+
+# pyarrow's expressions --------------------------------------------------------------------------------------------------
+class _ArrowPruner:
+    """Asks pyarrow whether its expression can hold, given what the statistics guarantee."""
+
+    def __init__(self, bound: BoundFilter, leaves: list[Leaf]) -> None:
+        self._filter = bound.arrow
+        self._leaves = [leaf for leaf in leaves if len(leaf.path) == 1 and leaf.path[0] in bound.columns]
+        self._schema = arrow_schema(bound.schema)
+        self._format = ds.ParquetFileFormat()
+        self._filesystem = pyarrow.fs.LocalFileSystem()
+
+    def may_match(self, file: FileStatistics) -> bool:
+        known = pc.scalar(True)
+        for leaf in self._leaves:
+            guarantee = _guarantee(leaf, file)
+            if guarantee is not None:
+                known = known & guarantee
+        # The file is never opened: only what is guaranteed of it counts.
+        fragment = self._format.make_fragment("unread", self._filesystem, partition_expression=known)
+        dataset = ds.FileSystemDataset([fragment], self._schema, self._format, self._filesystem)
+        return any(True for _ in dataset.get_fragments(filter=self._filter))
+
+
+def _guarantee(leaf: Leaf, file: FileStatistics) -> pc.Expression | None:
+    nulls, count = file.null_counts.get(leaf.field_id), file.value_counts.get(leaf.field_id)
+    field = pc.field(leaf.path[0])
+    if nulls is not None and nulls == count:
+        return field.is_null()
+    lower, upper = file.lower.get(leaf.field_id), file.upper.get(leaf.field_id)
+    # An unknown NaN would be outside the bounds and yet satisfy a negation.
+    may_be_nan = leaf.type in ("float", "double") and file.nan_counts.get(leaf.field_id) != 0
+    if lower is None or upper is None or may_be_nan or leaf.type == "uuid":
+        return None
+    type_ = arrow.to_arrow_type(leaf.type)
+    low, high = (pa.scalar(statistics.decode_bound(leaf.type, bound), type_) for bound in (lower, upper))
+    within = (field >= low) & (field <= high)
+    return within if nulls == 0 else within | field.is_null()

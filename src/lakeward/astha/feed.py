@@ -1,0 +1,303 @@
+"""The feed of the registry's changes: where a reader stands, what comes next, and what nobody needs any more.
+
+Source of the rule for PostgreSQL: a number is drawn before its transaction commits, so a reader that goes by numbers passes
+over what commits late. It goes by the difference of two snapshots instead: everything that the new one sees and the old one
+does not, by number. Within a lakehouse table the numbers rise in the order of commits (db/feed_triggers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.astha.sql import changes, cursors
+from lakeward.astha.sql.changes import Change, Wanted
+from lakeward.db import dialect
+from lakeward.db.database import Database
+from lakeward.db.retry import retried
+from lakeward.errors import ParkedEventNotFound
+from lakeward.registry import leases
+from lakeward.registry.handle import Registry
+from lakeward.registry.leases import Lease
+from lakeward.registry.sql import info
+
+TRIM_BATCH = 5_000  # rows that one transaction deletes
+COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
+
+
+class Position(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All changes before it have been met. Compare only positions of one reader's way through the feed.
+
+    On SQLite `sequence` says it all. On PostgreSQL everything that `old` sees has been met, and of what `target` sees besides,
+    all up to `sequence`; without a target, only what `old` sees.
+    """
+
+    registry: str  # the registry's UUID
+    sequence: int
+    server: str = ""  # PostgreSQL's system identifier
+    old: str = ""  # snapshots, as PostgreSQL writes them: xmin:xmax:running,running
+    target: str = ""
+
+    def covers(self, change: Change) -> bool:
+        """Whether the change had been met."""
+        if not self.old:
+            return change.sequence <= self.sequence
+        if _sees(self.old, change.xid):
+            return True
+        return bool(self.target) and change.sequence <= self.sequence and _sees(self.target, change.xid)
+
+
+def _sees(snapshot: str, xid: int) -> bool:
+    xmin, xmax, running = _parsed(snapshot)
+    return xid < xmin or (xid < xmax and xid not in running)
+
+
+@lru_cache(maxsize=64)
+def _parsed(snapshot: str) -> tuple[int, int, frozenset[int]]:
+    xmin, xmax, running = snapshot.split(":")
+    return int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid)
+
+
+class Page(NamedTuple):
+    """Some changes in the order in which to handle them, and where the reader stands after them."""
+
+    changes: Sequence[Change]
+    within: Position  # between any two of them one stands here, with the former's number
+    after: Position
+    is_last: bool  # nothing more was there
+
+
+class Reader:
+    """Reads one registry's feed. Threads may share it."""
+
+    def __init__(self, database: Database) -> None:
+        """Raises RegistryUnavailable."""
+        self._database = database
+        with self._database.read() as connection:
+            self._registry = info.load(connection).registry_uuid
+            self._server = changes.server_id(connection)
+
+    def head(self) -> Position:
+        """Where a reader stands that has met all there is."""
+        if self._database.is_sqlite:
+            return Position(self._registry, changes.last_given(self._database))
+        return Position(self._registry, 0, self._server, changes.current_snapshot(self._database))
+
+    def knows(self, position: Position) -> bool:
+        """False for a position of another registry or server, such as one that was restored from a copy."""
+        return (position.registry, position.server) == (self._registry, self._server)
+
+    def read(self, position: Position, count: int) -> Page:
+        """Up to `count` changes that come next.
+
+        Raises:
+            RegistryUnavailable.
+        """
+        if self._database.is_sqlite:
+            found = changes.after(self._database, position.sequence, count)
+            last = found[-1].sequence if found else position.sequence
+            return Page(found, position, msgspec.structs.replace(position, sequence=last), len(found) < count)
+        if not position.target:
+            snapshot, first = changes.head(self._database, position.old)
+            if first is None:
+                return Page((), position, msgspec.structs.replace(position, old=snapshot), True)
+            position = msgspec.structs.replace(position, target=snapshot, sequence=first - 1)
+        found = changes.between(self._database, position.old, position.target, position.sequence, count)
+        if len(found) == count:
+            return Page(found, position, msgspec.structs.replace(position, sequence=found[-1].sequence), False)
+        done = msgspec.structs.replace(position, old=position.target, target="", sequence=0)
+        return Page(found, position, done, True)
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """What of the feed comes after a position."""
+
+    count: int
+    oldest: datetime | None  # when the oldest of it was changed
+    now: datetime  # by the registry's clock
+
+
+def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
+    """How many rows somebody who stands there has still to meet: of those that are committed, and of the next COUNT_LIMIT.
+
+    Raises RegistryUnavailable.
+    """
+    with registry.database.read() as connection:
+        now = dialect.now(connection)
+        if dialect.is_sqlite(connection):
+            found = changes.count_after(connection, position.sequence, wanted, COUNT_LIMIT)
+        else:
+            found = changes.count_between(
+                connection, position.old, position.target, position.sequence, wanted, COUNT_LIMIT
+            )
+    return Behind(*found, now)
+
+
+# Cursors --------------------------------------------------------------------------------------------------------------
+class Cursor(msgspec.Struct, frozen=True):
+    astha: str
+    subscriber: str
+    position: Position | None  # none: its state is to come from the registry first
+    state: dict[str, Any]
+    seen_at: datetime
+
+
+def load_cursors(registry: Registry, astha: str | None = None) -> list[Cursor]:
+    """Of one set of subscribers, or of all."""
+    with registry.database.read() as connection:
+        rows = cursors.load_all(connection, astha)
+    return [_cursor(row) for row in rows]
+
+
+def _cursor(row: Any) -> Cursor:
+    position = None if row.position is None else msgspec.convert(row.position, Position)
+    return Cursor(row.astha, row.subscriber, position, row.state, row.seen_at)
+
+
+@retried
+def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[str]) -> list[Cursor]:
+    """Where these subscribers stand, as the one who looks after them from now on: their positions are waited for again.
+
+    Raises:
+        LeaseLost: another process looks after them now.
+    """
+    with registry.database.transaction() as connection:
+        leases.check(connection, lease)
+        cursors.touch(connection, astha, subscribers, dialect.now(connection))
+        # A copy of another server's feed has that one's transactions in it. By this server's count some are still to come:
+        # then they would be read as new. Whoever was to read them stood at a place of the other server, and refreshes.
+        changes.delete_foreign(connection)
+        rows = cursors.load_all(connection, astha)
+    return [_cursor(row) for row in rows]
+
+
+@retried
+def save_cursors(
+    registry: Registry,
+    lease: Lease,
+    astha: str,
+    progress: Mapping[str, tuple[Position | None, Mapping[str, Any]]],
+) -> None:
+    """Keep where subscribers stand, and their state to show: by name, in one transaction.
+
+    Raises:
+        LeaseLost: another process looks after them now.
+    """
+    with registry.database.transaction() as connection:
+        leases.check(connection, lease)
+        now = dialect.now(connection)
+        for subscriber in sorted(progress):
+            position, state = progress[subscriber]
+            document = None if position is None else msgspec.to_builtins(position)
+            cursors.save(connection, astha, subscriber, document, state, now)
+
+
+# Trimming -------------------------------------------------------------------------------------------------------------
+def trim(registry: Registry, *, keep_seconds: float | None = None) -> int:
+    """Delete what every subscriber has passed; where there is none, what is older than `keep_seconds`. How many rows went.
+
+    A subscriber that was not seen for `keep_seconds` (default: the setting `feed_keep_seconds`) is waited for no longer: it
+    will be told to refresh. Rows go in bounded transactions, so that writers need not wait for long.
+    """
+    keep = registry.settings.feed_keep_seconds if keep_seconds is None else keep_seconds
+    total = 0
+    while True:
+        deleted = _trim_once(registry, keep)
+        total += deleted
+        if deleted < TRIM_BATCH:
+            return total
+
+
+@retried
+def _trim_once(registry: Registry, keep_seconds: float) -> int:
+    with registry.database.transaction() as connection:
+        return _trimmed(connection, keep_seconds)
+
+
+def _trimmed(connection: sa.Connection, keep_seconds: float) -> int:
+    before = dialect.now(connection) - timedelta(seconds=keep_seconds)
+    waited_for: list[Position] = []
+    for cursor in (_cursor(row) for row in cursors.load_all(connection)):
+        if cursor.position is None:
+            continue
+        is_gone = cursor.seen_at < before
+        # Not if it has just come back.
+        if not is_gone or not cursors.forget_position(connection, cursor.astha, cursor.subscriber, before):
+            waited_for.append(cursor.position)
+    if not waited_for:
+        return changes.delete_older(connection, before, TRIM_BATCH)
+    if dialect.is_sqlite(connection):
+        return changes.delete_up_to(connection, min(each.sequence for each in waited_for), TRIM_BATCH)
+    # Transactions before the oldest that any of the snapshots may not see: all of theirs have been met by everybody.
+    oldest = min(_parsed(each.old)[0] for each in waited_for)
+    return changes.delete_before_xid(connection, oldest, TRIM_BATCH)
+
+
+# Parked events --------------------------------------------------------------------------------------------------------
+class ParkedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of parked_events."""
+
+    parked_id: int
+    astha: str
+    subscriber: str
+    sequence: int
+    table_name: str
+    operation: str
+    table_id: int
+    data: dict[str, Any]
+    changed_at: datetime
+    attempts: int
+    error: str
+    parked_at: datetime
+
+
+@retried
+def park(
+    registry: Registry, lease: Lease, astha: str, subscriber: str, change: Change, attempts: int, error: str
+) -> None:
+    """Keep an event that failed in all tries. Raises LeaseLost."""
+    with registry.database.transaction() as connection:
+        leases.check(connection, lease)
+        row = {
+            "astha": astha,
+            "subscriber": subscriber,
+            "sequence": change.sequence,
+            "table_name": change.table_name,
+            "operation": change.operation,
+            "table_id": change.table_id,
+            "data": msgspec.json.decode(change.data),
+            "changed_at": change.changed_at,
+            "attempts": attempts,
+            "error": error,
+            "parked_at": dialect.now(connection),
+        }
+        cursors.park(connection, row)
+
+
+def list_parked(registry: Registry, astha: str | None = None) -> list[ParkedEvent]:
+    """Oldest first."""
+    with registry.database.read() as connection:
+        return [ParkedEvent(**row._asdict()) for row in cursors.parked(connection, astha)]
+
+
+def count_parked(registry: Registry, astha: str) -> dict[str, int]:
+    """By subscriber."""
+    with registry.database.read() as connection:
+        return cursors.count_parked(connection, astha)
+
+
+@retried
+def discard(registry: Registry, parked_id: int) -> None:
+    """Let a parked event go: its subscriber refreshed when it was parked, so nothing depends on it.
+
+    Raises:
+        ParkedEventNotFound.
+    """
+    with registry.database.transaction() as connection:
+        if not cursors.discard(connection, parked_id):
+            raise ParkedEventNotFound(f"no parked event {parked_id}; `lakeward astha parked` lists them")

@@ -1,0 +1,121 @@
+"""SQLAlchemy's engines for the two databases, and what each new connection is told."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.db import dialect, lock_order, waits
+from lakeward.db.drivers import (
+    BUSY_TIMEOUT_MS,
+    POSTGRESQL_ARGUMENTS,
+    SQLITE_ARGUMENTS,
+    UNSTORABLE,
+    prepare_session,
+    unstorable,
+)
+from lakeward.db.sqlite_file import SQLiteFile
+
+IDLE_IN_TRANSACTION_S = 60
+
+
+# SQLite ---------------------------------------------------------------------------------------------------------------
+def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int) -> sa.Engine:
+    """Without a file the database is in memory."""
+    if file is None:
+        engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=SQLITE_ARGUMENTS)
+    else:
+        engine = sa.create_engine(
+            url,
+            poolclass=sa.pool.QueuePool,
+            pool_size=size,
+            max_overflow=overflow,
+        )
+        sa.event.listen(engine, "do_connect", lambda *_: file.connect())
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        _use_wal(connection)  # before all that looks into a new file
+        for pragma in (
+            "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
+            "foreign_keys = ON",
+            "recursive_triggers = ON",  # or REPLACE would delete without a trigger
+            "cache_size = -16384",  # 16 MiB
+            "temp_store = MEMORY",
+            "secure_delete = OFF",  # some builds overwrite what is deleted: four times the cost for footers
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # By the driver itself: SQLAlchemy's way costs more than SQLite's BEGIN.
+        statement = connection.get_execution_options().get("lakeward_begin", "BEGIN")
+        if statement is None:
+            return
+        driver_connection: Any = connection.connection.driver_connection
+        try:
+            driver_connection.execute(statement)
+        except sqlite3.Error as error:
+            raise sa.exc.DBAPIError.instance(statement, (), error, sqlite3.Error) from error
+
+    _refuse_unstorable(engine)
+    return engine
+
+
+def _refuse_unstorable(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "handle_error")
+    def _refuse(context: sa.engine.ExceptionContext) -> None:
+        if isinstance(context.original_exception, UNSTORABLE):
+            raise unstorable() from context.original_exception
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch a new file to the write-ahead log, and to free pages that can be given back a few at a time.
+
+    SQLite does not wait while another process does the same, so this does.
+    """
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later, only VACUUM changes it
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
+def set_foreign_keys(connection: sa.Connection, on: bool) -> None:
+    driver_connection = connection.connection.driver_connection
+    assert driver_connection is not None
+    driver_connection.execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")
+
+
+# PostgreSQL -----------------------------------------------------------------------------------------------------------
+def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: int) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=size,
+        max_overflow=overflow,
+        connect_args=POSTGRESQL_ARGUMENTS,
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        prepare_session(connection)
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
+        connection.execute(f"SET lock_timeout = '{waits.WAIT_SECONDS * 1000:.0f}ms'")
+        connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
+        connection.commit()
+
+    _refuse_unstorable(engine)
+    lock_order.follow_savepoints(engine)
+    lock_order.check_statements(engine)
+    return engine

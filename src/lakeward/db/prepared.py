@@ -1,0 +1,147 @@
+"""Statements that every small write runs, prepared once: SQLAlchemy's work for each execution is most of their cost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.db.drivers import UNSTORABLE, unstorable
+
+Row = Mapping[str, Any]
+ROWS = 64  # of one INSERT on SQLite: with triggers half the time of a statement for each row; more gain nothing
+_Conversion = Callable[[Any], Any]  # of one value, to or from the driver
+
+
+class Prepared:
+    """A statement whose values are all named parameters (for an INSERT without values, its columns).
+
+    On SQLite the text and the conversions are made once, and the driver runs it: some microseconds in place of 30 or more.
+    On PostgreSQL, where the way to the server costs more, and where somebody listens to the engine's statements, it is
+    executed as any other. The rows of one call have the same keys.
+    """
+
+    def __init__(self, statement: Any) -> None:
+        self._statement = statement
+        self._ready: dict[tuple[str, ...], Ready] = {}
+
+    def run(self, connection: sa.Connection, row: Row) -> int:
+        """Execute with one row of parameters; how many rows of the table it was about."""
+        ready = self._for(connection, row)
+        if ready is None:
+            return int(connection.execute(self._statement, row).rowcount)
+        return ready.execute(connection, ready.values(row)).rowcount
+
+    def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """Insert rows, in their order. For an INSERT without values."""
+        ready = self._for(connection, rows[0])
+        if ready is None:
+            connection.execute(self._statement, rows)
+        else:
+            ready.insert(connection, rows)
+
+    def one(self, connection: sa.Connection, parameters: Row) -> Row | None:
+        """The only row of a query, or of what RETURNING gives; or none."""
+        ready = self._for(connection, parameters)
+        if ready is None:
+            row = connection.execute(self._statement, parameters).one_or_none()
+            return None if row is None else row._asdict()
+        found = ready.execute(connection, ready.values(parameters)).fetchone()
+        return None if found is None else ready.record(found)
+
+    def all(self, connection: sa.Connection, parameters: Row) -> list[Row]:
+        """The rows of a query."""
+        ready = self._for(connection, parameters)
+        if ready is None:
+            return [row._asdict() for row in connection.execute(self._statement, parameters)]
+        return [ready.record(found) for found in ready.execute(connection, ready.values(parameters))]
+
+    def _for(self, connection: sa.Connection, parameters: Row) -> Ready | None:
+        if connection.dialect.name != "sqlite" or connection.dispatch.before_cursor_execute:
+            return None
+        return self.ready(connection.dialect, parameters)
+
+    def ready(self, dialect: sa.Dialect, parameters: Row) -> Ready:
+        """The statement as the dialect's driver takes it, for parameters of these names."""
+        key = (dialect.name, *parameters)
+        found = self._ready.get(key)
+        if found is None:
+            found = self._ready[key] = Ready(self._statement, tuple(parameters), dialect)
+        return found
+
+
+class Ready:
+    """A statement as a driver takes it: SQLite's with values in order, PostgreSQL's with values by name."""
+
+    def __init__(self, statement: Any, names: tuple[str, ...], dialect: sa.Dialect) -> None:
+        is_insert = isinstance(statement, sa.Insert)
+        compiled: Any = statement.compile(dialect=dialect, column_keys=list(names) if is_insert else None)
+        self.text = str(compiled)
+        self._further_row = f", ({', '.join('?' * len(compiled.positiontup or ()))})"
+        types = {name: parameter.type for parameter, name in compiled.bind_names.items()}
+        self._names: list[str] = list(compiled.positiontup or types)
+        self._pick = _picker(self._names)
+        self._to_driver = _conversions(
+            types[name].dialect_impl(dialect).bind_processor(dialect) for name in self._names
+        )
+        # What the statement brings itself, such as a limit.
+        self._constants: Row = {name: value for name, value in compiled.params.items() if name not in names}
+        selected = tuple(statement.exported_columns)  # those of RETURNING too
+        self._columns: list[str] = [column.name for column in selected]
+        self._from_driver = _conversions(
+            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in selected
+        )
+
+    def values(self, row: Row) -> list[Any]:
+        if self._constants:
+            row = {**row, **self._constants}
+        values = list(self._pick(row))
+        for place, convert in self._to_driver:
+            values[place] = convert(values[place])
+        return values
+
+    def named(self, row: Row) -> dict[str, Any]:
+        return dict(zip(self._names, self.values(row), strict=True))
+
+    def record(self, found: Sequence[Any]) -> Row:
+        record = dict(zip(self._columns, found, strict=True))
+        for place, convert in self._from_driver:
+            record[self._columns[place]] = convert(found[place])
+        return record
+
+    def execute(self, connection: sa.Connection, values: list[Any]) -> sqlite3.Cursor:
+        return _execute(connection, self.text, values)
+
+    def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
+        """As many rows in one statement as pay, the rest in a last one."""
+        for start in range(0, len(rows), ROWS):
+            chosen = rows[start : start + ROWS]
+            text = self.text + self._further_row * (len(chosen) - 1)
+            _execute(connection, text, list(chain.from_iterable(map(self.values, chosen))))
+
+
+def _picker(names: Sequence[str]) -> Callable[[Row], Sequence[Any]]:
+    """The values of some names, in order, quicker than one by one."""
+    if len(names) < 2:  # itemgetter then gives no tuple
+        return lambda row: [row[name] for name in names]
+    return itemgetter(*names)
+
+
+def _conversions(processors: Iterable[_Conversion | None]) -> list[tuple[int, _Conversion]]:
+    """Those of the places that need one: most values are the driver's as they are."""
+    return [(place, convert) for place, convert in enumerate(processors) if convert is not None]
+
+
+def _execute(connection: sa.Connection, text: str, values: list[Any]) -> sqlite3.Cursor:
+    driver: Any = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    try:
+        return driver.execute(text, values)
+    except sqlite3.Error as error:
+        raise sa.exc.DBAPIError.instance(text, tuple(values), error, sqlite3.Error) from error
+    except UNSTORABLE as error:
+        raise unstorable() from error

@@ -1,0 +1,91 @@
+"""The registry's tables, once for SQLite and PostgreSQL.
+
+Things are known by id: `table_id`, `namespace_id` and `warehouse_id` are never used again, and tables and warehouses
+have a UUID for the outside. Rules that must hold stand here as constraints, so that SQL typed by hand keeps them too.
+"""
+
+from __future__ import annotations
+
+from lakeward.db.schema.feed import WATCHED, parked_events, registry_changes, subscriber_cursors
+from lakeward.db.schema.lakehouse import (
+    PENDING,
+    applied_batches,
+    leases,
+    namespaces,
+    orphan_sweeps,
+    partition_metadata,
+    pending_writes,
+    registry_info,
+    retired_files,
+    stream_positions,
+    table_columns,
+    table_files,
+    table_metadata,
+    table_snapshots,
+    table_stats,
+    tables,
+    upkeep,
+    warehouses,
+)
+from lakeward.db.schema.log import (
+    consumer_groups,
+    consumer_offsets,
+    partitions,
+    producer_batches,
+    segments,
+    stream_plans,
+    topics,
+)
+from lakeward.db.schema.operations import (
+    OPERATIONS,
+    dead_letter_queue,
+    error_log,
+    schema_registry,
+    sync_markers,
+    sync_runs,
+)
+from lakeward.db.schema.parts import metadata
+
+SCHEMA_VERSION = 13  # of the newest migration
+MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
+
+__all__ = [
+    "MINIMUM_VERSION",
+    "OPERATIONS",
+    "PENDING",
+    "SCHEMA_VERSION",
+    "WATCHED",
+    "applied_batches",
+    "consumer_groups",
+    "consumer_offsets",
+    "dead_letter_queue",
+    "error_log",
+    "leases",
+    "metadata",
+    "namespaces",
+    "orphan_sweeps",
+    "parked_events",
+    "partition_metadata",
+    "partitions",
+    "pending_writes",
+    "producer_batches",
+    "registry_changes",
+    "registry_info",
+    "retired_files",
+    "schema_registry",
+    "segments",
+    "stream_plans",
+    "stream_positions",
+    "subscriber_cursors",
+    "sync_markers",
+    "sync_runs",
+    "table_columns",
+    "table_files",
+    "table_metadata",
+    "table_snapshots",
+    "table_stats",
+    "tables",
+    "topics",
+    "upkeep",
+    "warehouses",
+]

@@ -1,0 +1,1 @@
+"""The topic log: topics, partitions, segments, consumer groups and producers."""

@@ -1,0 +1,172 @@
+"""Small neighbouring segments become larger ones with the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow as pa
+import sqlalchemy as sa
+
+from lakeward.arrow.file_writer import write_files
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import ParquetSink
+from lakeward.db.retry import retried
+from lakeward.errors import DataLoss
+from lakeward.log import segments, topics
+from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
+from lakeward.log.read import Slice, slice_batches
+from lakeward.log.records import SegmentInfo, Topic
+from lakeward.log.registration import SegmentFile
+from lakeward.log.sql import segments as segment_store
+from lakeward.log.write import log_target, segment_of
+from lakeward.registry import Registry, intents, leases
+from lakeward.registry.sql import intents as intent_store
+from lakeward.storage.engine import StorageEngine
+from lakeward.tables.records.files import Intent
+
+LEASE_SECONDS = 30.0
+TARGET_BYTES = 128 << 20
+WHOLE = 1 << 59  # bytes: a merged file is never cut
+_RECORD = (KEY, VALUE, TIMESTAMP, HEADERS)
+
+
+class CompactionResult(msgspec.Struct, frozen=True):
+    before: int = 0  # segments that were merged
+    after: int = 0  # into so many
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+def compact_segments(registry: Registry, name: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+    """Merge segments that follow each other and are small, up to `target_bytes` each. Offsets stay as they are.
+
+    A merged file is read again and compared with what it is made of before it takes its place. The old files wait in
+    quarantine: a reader in the middle of them is not disturbed. Segments from outside are left alone.
+
+    Raises:
+        TopicNotFound.
+        LeaseHeld: somebody else is at it.
+        DataLoss, StorageError: a segment cannot be read; those before it are merged.
+    """
+    topic = topics.load(registry, name)
+    total = CompactionResult()
+    with leases.held(registry, f"compact:{topic.topic_uuid}", seconds=LEASE_SECONDS) as lease:
+        for number in range(topic.partition_count):
+            for run in _runs(segments.iterate(registry, topic, number), topic, target_bytes):
+                size = _merge(registry, topic, run, lease)
+                if size is not None:
+                    total = CompactionResult(
+                        before=total.before + len(run),
+                        after=total.after + 1,
+                        bytes_before=total.bytes_before + sum(info.size_bytes for info in run),
+                        bytes_after=total.bytes_after + size,
+                    )
+    return total
+
+
+def _runs(found: Iterable[SegmentInfo], topic: Topic, target_bytes: int) -> Iterator[list[SegmentInfo]]:
+    """Two or more small segments that follow each other, together no larger than wanted."""
+    run: list[SegmentInfo] = []
+    for info in found:
+        is_small = info.size_bytes <= target_bytes // 2 and info.location.startswith(topic.location + "/")
+        if run and (not is_small or sum(each.size_bytes for each in run) + info.size_bytes > target_bytes):
+            if len(run) > 1:
+                yield run
+            run = []
+        if is_small:
+            run.append(info)
+    if len(run) > 1:
+        yield run
+
+
+def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: leases.Lease) -> int | None:
+    """Merge one run; the new segment's bytes, or none if the run has changed meanwhile."""
+    intent = intents.open_intent(registry, topic)
+    engine = registry.engine(topic.location)
+    is_swapped = False
+    try:
+        made = _write(log_target(topic, intent, engine, WHOLE), _records(run, engine))
+        _check(topic, run, made, engine)
+        is_swapped = _swap(registry, topic, intent, run, _merged(topic, run, made), lease)
+    finally:
+        if not is_swapped:  # it failed, or retention was quicker
+            intents.give_up(registry, intent)
+    return made.size if is_swapped else None
+
+
+@retried
+def _swap(
+    registry: Registry,
+    topic: Topic,
+    intent: Intent,
+    run: Sequence[SegmentInfo],
+    merged: SegmentInfo,
+    lease: leases.Lease,
+) -> bool:
+    """Put a merged segment in the place of its run; false if that has changed meanwhile."""
+    with registry.database.transaction() as connection:
+        topics.locked_partitions(connection, topic, [run[0].partition_id])
+        if not _is_there(connection, topic, run) or not intent_store.take(connection, intent.intent_id):
+            return False
+        leases.check(connection, lease)
+        segments.replace_in(connection, registry, topic, run, merged, intent.intent_id)
+        return True
+
+
+def _is_there(connection: sa.Connection, topic: Topic, run: Sequence[SegmentInfo]) -> bool:
+    start, end = run[0].base_offset, run[-1].end_offset + 1
+    now = segment_store.page(connection, topic.topic_id, run[0].partition_id, start=start, end=end)
+    return [info.id for info in now] == [info.id for info in run]
+
+
+def _records(run: Sequence[SegmentInfo], engine: StorageEngine) -> Iterator[pa.RecordBatch]:
+    for info in run:
+        rows = 0
+        for batch in slice_batches(Slice(info, info.base_offset, info.end_offset + 1), engine):
+            rows += batch.num_rows
+            yield batch.select(list(_RECORD))
+        if rows != info.record_count:
+            raise DataLoss(f"{info.location} has {rows} records, and {info.record_count} were registered")
+
+
+def _write(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> SegmentFile:
+    whole = (pa.RecordBatch.from_arrays(batch.columns, schema=target.arrow_schema) for batch in batches)
+    (file,) = write_files(target, whole, ParquetSink)
+    return segment_of(file, 0)
+
+
+def _check(topic: Topic, run: Sequence[SegmentInfo], made: SegmentFile, engine: StorageEngine) -> None:
+    """Compare a merged file with what it is made of, record by record. Raises DataLoss."""
+    new = slice_batches(Slice(_merged(topic, run, made), run[0].base_offset, run[-1].end_offset + 1), engine)
+    if made.records != sum(info.record_count for info in run) or not _same(
+        (batch.select(list(_RECORD)) for batch in new), _records(run, engine)
+    ):
+        raise DataLoss(f"the merged file {made.location} is not what it was made of; the segments stay as they are")
+
+
+def _same(left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]) -> bool:
+    """Whether two streams hold the same rows, however they are cut."""
+    a_left, b_left = next(left, None), next(right, None)
+    while a_left is not None and b_left is not None:
+        count = min(a_left.num_rows, b_left.num_rows)
+        a, b = a_left.slice(0, count), b_left.slice(0, count)
+        if not all(x.equals(y.cast(x.type)) for x, y in zip(a.columns, b.columns, strict=True)):
+            return False
+        a_left = a_left.slice(count) if a_left.num_rows > count else next(left, None)
+        b_left = b_left.slice(count) if b_left.num_rows > count else next(right, None)
+    return a_left is None and b_left is None
+
+
+def _merged(topic: Topic, run: Sequence[SegmentInfo], made: SegmentFile) -> SegmentInfo:
+    return SegmentInfo(
+        topic=topic.name,
+        partition_id=run[0].partition_id,
+        base_offset=run[0].base_offset,
+        end_offset=run[-1].end_offset,
+        record_count=made.records,
+        size_bytes=made.size,
+        location=made.location,
+        first_timestamp=made.first_timestamp,
+        last_timestamp=made.last_timestamp,
+    )

@@ -1,0 +1,270 @@
+"""A plain consumer of topics, for small jobs without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Self
+
+import msgspec
+
+from lakeward.errors import InvalidInput, InvalidOffset
+from lakeward.log import groups, segments, topics
+from lakeward.log.read import Slice, Where, after_start, check_files, resolved, slice_batches
+from lakeward.log.read_run import log_recorder
+from lakeward.log.records import SegmentInfo, Topic, TopicRef
+from lakeward.ops.run_recorder import Recorder
+from lakeward.registry import Registry
+
+POLL_SECONDS = 0.05
+BATCH_ROWS = 1_000
+
+_Place = tuple[str, int]  # topic, partition
+_Positions = dict[_Place, int]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record. `value` is bytes, or a dict where the topic declares what values are."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    key: bytes | None
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+
+
+class Consumer:
+    """Reads topics partition by partition, each in the order of offsets, and remembers where it stands.
+
+    With a group it starts where the group has committed, and `commit` moves the group on. Consumers of one group do not
+    share partitions out among themselves: give each its own `partitions`. A consumer belongs to one thread.
+
+    With a group it is a sync run too, from its first `poll` on until it is closed (as a context manager, or by `close`): one
+    that is forgotten instead, or still open when the lake is closed, is a cancelled run.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        names: str | Iterable[str],
+        group: str | None = None,
+        *,
+        start: Where = "earliest",
+        partitions: Iterable[int] | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        """
+        Args:
+            start: where to begin in partitions in which the group has committed nothing.
+            partitions: the ones to read; all without.
+            fail_on_data_loss: raise where records are gone that were to be read; else go on after them, and log it.
+
+        Raises:
+            TopicNotFound, InvalidOffset.
+        """
+        self._registry = registry
+        self._group = group
+        self._fail = fail_on_data_loss
+        self._recorder: Recorder | None = None
+        self._failure: Exception | None = None  # of the last poll
+        self._topics: dict[str, Topic] = {}
+        self._positions: _Positions = {}
+        self._readers: dict[_Place, Iterator[Record]] = {}
+        wanted = None if partitions is None else set(partitions)
+        self._group_key = None if group is None else groups.find_key(registry, group)
+        for name in [names] if isinstance(names, str) else list(names):
+            topic = self._topics[name] = topics.load(registry, name)
+            known = topics.list_partitions(registry, topic)
+            committed = [] if group is None else groups.offsets(registry, group, topic)
+            done = {each.partition_id: each.committed_offset for each in committed}
+            for number, offset in resolved(known, start, "start", ending=False).items():
+                if wanted is None or number in wanted:
+                    self._positions[name, number] = done.get(number, offset)
+        if not self._positions:
+            raise InvalidInput(f"there is nothing to read: topics {names!r}, partitions {partitions!r}")
+
+    @property
+    def positions(self) -> Mapping[_Place, int]:
+        """The next offset to read, by (topic, partition)."""
+        return dict(self._positions)
+
+    def poll(self, max_records: int = 500, timeout: float = 0.0) -> list[Record]:
+        """The next records, at most `max_records`; waits up to `timeout` seconds for the first one.
+
+        The positions move as the records are handed over: a poll that raises leaves them where they are, and the next one
+        gives the same records.
+
+        Raises:
+            DataLoss: records that were to be read are gone.
+            TopicNotFound: a topic was deleted, even if one was made again under its name.
+            StorageError.
+        """
+        if self._group is not None and self._recorder is None:
+            self._recorder = self._begun(self._group)
+        try:
+            found, positions = self._poll(max_records, timeout)
+            if self._recorder is not None:
+                self._recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
+        except BaseException as error:
+            self._readers.clear()  # they are past records that are not handed over
+            if self._recorder is not None and isinstance(error, Exception):
+                self._failure = error
+                self._recorder.failed(error)
+            raise
+        self._failure, self._positions = None, positions
+        return found
+
+    def _poll(self, max_records: int, timeout: float) -> tuple[list[Record], _Positions]:
+        """The next records, and the positions after them."""
+        deadline = time.monotonic() + timeout
+        positions = dict(self._positions)
+        while True:
+            for topic in self._topics.values():
+                topics.load(self._registry, topic)
+            found: list[Record] = []
+            for place in list(positions):
+                found += self._take(place, positions, max_records - len(found))
+            if found:
+                # The partition that was asked first comes last the next time, so that none starves.
+                first = next(iter(positions))
+                positions[first] = positions.pop(first)
+            if found or time.monotonic() >= deadline:
+                return found, positions
+            time.sleep(POLL_SECONDS)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Read on from an offset. Raises InvalidOffset: it is negative, or the partition is none of this consumer's."""
+        if (topic, partition) not in self._positions or offset < 0:
+            raise InvalidOffset(f"this consumer cannot seek offset {offset} of {topic}, partition {partition}")
+        self._move((topic, partition), offset)
+
+    def seek_to_time(self, time_: datetime) -> None:
+        """Read on, in each partition, from the first record that is not older; where there is none, from the end.
+
+        Raises:
+            InvalidInput: a time without a zone.
+            TopicNotFound, StorageError: no position has moved.
+        """
+        if time_.tzinfo is None:
+            raise InvalidInput(f"{time_!r} has no zone; give it one, such as tzinfo=UTC")
+        found = {
+            (name, number): offset_at(self._registry, self._topics[name], number, time_)
+            for name, number in self._positions
+        }
+        for place, offset in found.items():
+            self._move(place, offset)
+
+    def commit(self) -> None:
+        """Commit where this consumer stands, in one transaction.
+
+        Raises:
+            InvalidInput: it has no group.
+            TopicNotFound: a topic was deleted, even if one was made again under its name.
+            ConsumerGroupNotFound: the group was deleted since this consumer was opened or has committed last.
+        """
+        if self._group is None:
+            raise InvalidInput("this consumer has no group to commit for; open it with group='...'")
+        offsets: dict[str, dict[int, int]] = {name: {} for name in self._topics}
+        for (name, number), offset in self._positions.items():
+            offsets[name][number] = offset
+        read = [(self._topics[name], numbers) for name, numbers in offsets.items()]
+        self._group_key = groups.commit_read(self._registry, self._group, read, self._group_key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self._end(error)
+
+    def close(self) -> None:
+        """End its run, which failed if the last poll did. A closed consumer that is polled again begins another."""
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._readers.clear()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.end(error or self._failure)
+        self._failure = None
+
+    def _begun(self, group: str) -> Recorder:
+        return log_recorder(self._registry, self._topics, {"group": group}, owner=self)
+
+    def _move(self, place: _Place, offset: int) -> None:
+        self._positions[place] = offset
+        self._readers.pop(place, None)
+
+    def _take(self, place: _Place, positions: _Positions, count: int) -> list[Record]:
+        found: list[Record] = []
+        while len(found) < count:
+            reader = self._readers.get(place)
+            if reader is None:
+                segment = self._segment(place, positions)
+                if segment is None:
+                    break
+                reader = self._readers[place] = self._records(segment, positions[place])
+            record = next(reader, None)
+            if record is None:
+                del self._readers[place]
+                continue
+            positions[place] = record.offset + 1
+            found.append(record)
+        return found
+
+    def _segment(self, place: _Place, positions: _Positions) -> SegmentInfo | None:
+        """The segment to read next, after those that are lost and may be; none at the end of the log."""
+        topic, number = self._topics[place[0]], place[1]
+        while True:
+            at = positions[place]
+            found = segments.find(self._registry, topic, number, at)
+            if found is None:
+                partition = topics.get_partition(self._registry, topic, number)
+                if partition is None:
+                    raise topics.unknown(topic)
+                if at >= partition.log_start_offset:
+                    return None
+                positions[place] = after_start(partition, at, partition.log_start_offset, fail=self._fail)
+                continue
+            slice_ = Slice(found, at, found.end_offset + 1)
+            if check_files([slice_], self._registry.engine, fail_on_data_loss=self._fail):
+                return found
+            positions[place] = slice_.end
+
+    def _records(self, segment: SegmentInfo, first: int) -> Iterator[Record]:
+        engine = self._registry.engine(segment.location)
+        for batch in slice_batches(Slice(segment, first, segment.end_offset + 1), engine, BATCH_ROWS):
+            for row in batch.to_pylist():
+                headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
+                yield Record(
+                    row["topic"], row["partition"], row["offset"], row["timestamp"], row["key"], row["value"], headers
+                )
+
+
+def _size(record: Record) -> int:
+    """Bytes of a record's key and value; a declared value counts none, having no bytes of its own."""
+    value = record.value if isinstance(record.value, bytes) else b""
+    return len(record.key or b"") + len(value)
+
+
+def offset_at(registry: Registry, topic: TopicRef, number: int, time_: datetime) -> int:
+    """The offset of a partition's first record that is not older than a time; its end where there is none.
+
+    Raises TopicNotFound, PartitionNotFound.
+    """
+    wanted = int(time_.timestamp() * 1000)
+    found = topics.load(registry, topic)
+    for segment in segments.iterate(registry, found, number):
+        if segment.last_timestamp is not None and segment.last_timestamp < wanted:
+            continue
+        engine = registry.engine(segment.location)
+        for batch in slice_batches(Slice(segment, segment.base_offset, segment.end_offset + 1), engine, BATCH_ROWS):
+            for offset, at in zip(batch.column("offset"), batch.column("timestamp"), strict=True):
+                if at.as_py() is not None and at.as_py() >= time_:
+                    return int(offset.as_py())
+    partition = topics.get_partition(registry, found, number)
+    if partition is None:
+        raise topics.unknown(found)
+    return partition.high_watermark

@@ -1,0 +1,1 @@
+"""SQL of this part, and nothing else. Functions take a connection and never commit."""

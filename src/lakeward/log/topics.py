@@ -1,0 +1,283 @@
+"""Topics: made, found, grown, deleted. What is in them is in `segments`."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.db import dialect
+from lakeward.db.retry import retried
+from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
+from lakeward.log.records import Partition, Topic, TopicConfig, TopicRef
+from lakeward.log.sql import partitions, producers, segments, topics
+from lakeward.registry.handle import Registry
+from lakeward.registry.secrets import check_no_secrets
+from lakeward.registry.sql import intents
+from lakeward.storage.locations import topic_location
+from lakeward.tables.records.properties import check_topic
+from lakeward.tables.records.tables import Document
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+MAX_PARTITIONS = 100_000
+PAGE = 1_000
+
+
+def check_name(name: str) -> str:
+    """Kafka's rule. Raises InvalidName."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise InvalidName(
+            f"topic name {str(name)[:300]!r} is not allowed: use 1 to 249 letters, digits, '.', '_' and '-', and not '.' or '..'"
+        )
+    return name
+
+
+def _check_count(count: int) -> None:
+    if not isinstance(count, int) or not 0 < count <= MAX_PARTITIONS:
+        raise InvalidInput(f"partition_count {count!r} must be a whole number from 1 to {MAX_PARTITIONS:,}")
+
+
+def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None:
+    if retention_ms is not None and (not isinstance(retention_ms, int) or not 0 <= retention_ms < 1 << 63):
+        raise InvalidInput(
+            f"retention_ms {retention_ms!r} must be milliseconds from 0 on, or None to keep records for ever"
+        )
+    for key, value in config.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")
+    check_no_secrets("config", config)
+    check_topic(config)
+
+
+@retried
+def create(registry: Registry, config: TopicConfig, value_schema: Document | None = None) -> Topic:
+    """Make a topic with its partitions.
+
+    Args:
+        value_schema: an Iceberg struct, field ids given, that declares what values are; bytes without.
+
+    Raises:
+        InvalidName, InvalidInput, TopicAlreadyExists.
+    """
+    name = check_name(config.name)
+    _check_count(config.partition_count)
+    _check_settings(config.retention_ms, config.config)
+    topic_uuid = str(uuid.uuid4())
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        values = {
+            "topic_uuid": topic_uuid,
+            "warehouse_id": registry.warehouse.warehouse_id,
+            "name": name,
+            "partition_count": config.partition_count,
+            "retention_ms": config.retention_ms,
+            "config": dict(config.config),
+            "value_schema": value_schema,
+            "location": topic_location(registry.warehouse.location, name, topic_uuid),
+            "created_at": now,
+            "updated_at": now,
+        }
+        try:
+            with connection.begin_nested():
+                topic_id = topics.insert(connection, values)
+        except sa.exc.IntegrityError as error:
+            raise TopicAlreadyExists(f"Topic already exists: {name}") from error
+        partitions.insert(connection, topic_id, range(config.partition_count), now)
+        made = topics.by_id(connection, topic_id)
+    assert made is not None
+    return made
+
+
+def key_of(registry: Registry, topic: TopicRef) -> dict[str, Any]:
+    """What a look-up of a topic, or of something in it, is given: with a Topic its id, and the name only to show it."""
+    if isinstance(topic, Topic):
+        return {"topic_id": topic.topic_id, "name": topic.name}
+    return {"warehouse_id": registry.warehouse.warehouse_id, "name": topic}
+
+
+def get(registry: Registry, topic: TopicRef) -> Topic | None:
+    """A topic as it is now; none if there is none, or the Topic that is meant was deleted."""
+    lookups = registry.database.lookups
+    if isinstance(topic, Topic):
+        return topics.from_row(lookups.one(topics.BY_ID, {"topic_id": topic.topic_id}))
+    return topics.from_row(lookups.one(topics.BY_NAME, key_of(registry, topic)))
+
+
+def load(registry: Registry, topic: TopicRef) -> Topic:
+    """As `get`. Raises TopicNotFound."""
+    found = get(registry, topic)
+    if found is None:
+        raise unknown(topic, isinstance(topic, Topic) and get(registry, topic.name) is not None)
+    return found
+
+
+def load_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic:
+    """As `load`, as of the connection's transaction."""
+    warehouse_id = registry.warehouse.warehouse_id
+    if not isinstance(topic, Topic):
+        found = topics.by_name(connection, warehouse_id, topic)
+    else:
+        found = topics.from_row(topics.BY_ID.one(connection, {"topic_id": topic.topic_id}))
+    if found is None:
+        again = isinstance(topic, Topic) and topics.by_name(connection, warehouse_id, topic.name) is not None
+        raise unknown(topic, again)
+    return found
+
+
+def unknown(topic: TopicRef, is_made_again: bool = False) -> TopicNotFound:
+    """The error for a name that no topic has, or for a topic that is gone."""
+    if isinstance(topic, str):
+        return TopicNotFound(f"Topic does not exist: {topic}; `lakeward topics list` shows those there are")
+    if not is_made_again:
+        return TopicNotFound(f"Topic does not exist: {topic.name} was deleted")
+    return TopicNotFound(
+        f"Topic does not exist: {topic.name} was deleted and made again; to go on with the new one, open it anew"
+    )
+
+
+def list_topics(registry: Registry) -> list[Topic]:
+    """By name."""
+    return list(_pages(registry))
+
+
+def _pages(registry: Registry) -> Iterator[Topic]:
+    after = ""
+    while True:
+        with registry.database.read() as connection:
+            found = topics.page(connection, registry.warehouse.warehouse_id, after, PAGE)
+        yield from found
+        if len(found) < PAGE:
+            return
+        after = found[-1].name
+
+
+KEEP = -1  # of retention_ms: leave it as it is
+
+
+@retried
+def update(
+    registry: Registry,
+    topic: TopicRef,
+    *,
+    partition_count: int | None = None,
+    retention_ms: int | None = KEEP,
+    config: Mapping[str, str | None] | None = None,
+) -> Topic:
+    """Change a topic. `config` is laid over what is there; None for a value removes it.
+
+    Raises:
+        TopicNotFound.
+        InvalidInput: fewer partitions than there are, or a value that is not allowed.
+    """
+    with registry.database.transaction() as connection:
+        found = _locked(connection, registry, topic)
+        count = found.partition_count if partition_count is None else partition_count
+        _check_count(count)
+        if count < found.partition_count:
+            raise InvalidInput(
+                f"partition_count {count} is less than the {found.partition_count} of {found.name}: partitions hold records, and "
+                "keys their places; make another topic"
+            )
+        laid = {**found.config, **(config or {})}
+        merged = {key: value for key, value in laid.items() if value is not None}
+        retention = found.retention_ms if retention_ms == KEEP else retention_ms
+        _check_settings(retention, merged)
+        now = dialect.now(connection)
+        topics.update(
+            connection,
+            found.topic_id,
+            {"partition_count": count, "retention_ms": retention, "config": merged, "updated_at": now},
+        )
+        partitions.insert(connection, found.topic_id, range(found.partition_count, count), now)
+        changed = topics.by_id(connection, found.topic_id)
+    assert changed is not None
+    return changed
+
+
+def _locked(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic:
+    found = load_in(connection, registry, topic)
+    locked = topics.lock(connection, found.topic_id)
+    if locked is None:
+        raise unknown(topic)
+    return locked
+
+
+@retried
+def delete(registry: Registry, topic: TopicRef) -> None:
+    """Delete a topic: partitions, segments and committed offsets go now, its files wait in quarantine.
+
+    Raises TopicNotFound.
+    """
+    with registry.database.transaction() as connection:
+        found = _locked(connection, registry, topic)
+        # Before the intents, as an append does.
+        partitions.lock(connection, found.topic_id, range(found.partition_count), keys=True)
+        now = dialect.now(connection)
+        expires_at = registry.quarantine_ends(now)
+        sweep_after = now + timedelta(seconds=registry.settings.sweep_after_seconds)
+        intents.recover_of_topic(connection, found.topic_id, now, sweep_after)
+        segments.retire(
+            connection, found.topic_id, found.location + "/", reason="topic deleted", now=now, expires_at=expires_at
+        )
+        producers.delete_of_topic(connection, found.topic_id)
+        partitions.delete_of_topic(connection, found.topic_id)
+        topics.update(connection, found.topic_id, {"deleted_at": now})
+
+
+def check_partition(topic: Topic, number: int) -> None:
+    """Raises PartitionNotFound."""
+    if not 0 <= number < topic.partition_count:
+        raise _no_partition(topic, number)
+
+
+def _no_partition(topic: Topic, number: int) -> PartitionNotFound:
+    return PartitionNotFound(f"{topic.name} has no partition {number}; it has 0 to {topic.partition_count - 1}")
+
+
+# Partitions ---------------------------------------------------------------------------------------------------------------
+def get_partition(registry: Registry, topic: TopicRef, partition_id: int) -> Partition | None:
+    query = partitions.BY_ID if isinstance(topic, Topic) else partitions.BY_NAME
+    parameters = {**key_of(registry, topic), "partition_id": partition_id}
+    return partitions.from_row(registry.database.lookups.one(query, parameters))
+
+
+def list_partitions(registry: Registry, topic: TopicRef) -> list[Partition]:
+    """By number. Raises TopicNotFound."""
+    with registry.database.read() as connection:
+        return partitions.of_topic(connection, load_in(connection, registry, topic).topic_id)
+
+
+def locked_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
+    """Partitions as they are now, locked until the transaction ends.
+
+    Raises:
+        TopicNotFound: the topic was deleted.
+        PartitionNotFound.
+    """
+    wanted = set(numbers)
+    return _complete(connection, topic, wanted, partitions.lock(connection, topic.topic_id, wanted))
+
+
+def _complete(
+    connection: sa.Connection, topic: Topic, wanted: set[int], found: dict[int, Partition]
+) -> dict[int, Partition]:
+    if missing := sorted(wanted - found.keys()):
+        now = topics.by_id(connection, topic.topic_id)
+        if now is None or now.deleted_at is not None:
+            raise unknown(topic)
+        raise _no_partition(topic, missing[0])
+    return found
+
+
+def shared_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
+    """Partitions as they are now; on PostgreSQL they are not deleted before the transaction ends, but they may advance.
+
+    Raises:
+        PartitionNotFound.
+    """
+    found = partitions.lock(connection, topic.topic_id, set(numbers), share=True)
+    return _complete(connection, topic, set(numbers), found)

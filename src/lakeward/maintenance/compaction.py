@@ -1,0 +1,270 @@
+"""Compaction: small files of a table become larger ones, sorted as the table says, and JSON lines become Parquet.
+
+A job writes under an intent like any write, holds nothing, and swaps its files in one short transaction. If a file that it has
+read has left meanwhile, ingest was quicker: the job's files are given up, and the next plan tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import msgspec
+
+from lakeward.arrow import scan
+from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.write import write_arrow
+from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
+from lakeward.iceberg.listing import write_listing
+from lakeward.logs import log
+from lakeward.maintenance.compaction_plan import Job, Plan, plan
+from lakeward.ops.counted_runs import Completed, Counting, Joined
+from lakeward.ops.records.operations import SyncMode
+from lakeward.ops.run_recorder import Recorder, log_failure, of_table
+from lakeward.registry import Registry, intents, leases
+from lakeward.registry.leases import Lease
+from lakeward.registry.resolve_unknown_commit import is_settled
+from lakeward.tables import compaction, tables
+from lakeward.tables.compaction import Conflict, PartitionId
+from lakeward.tables.records.files import DataFile, Intent
+from lakeward.tables.records.properties import TARGET_FILE_SIZE
+from lakeward.tables.records.tables import Table, TableMetadata
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEASE_SECONDS = 30.0
+
+Sessions: TypeAlias = "Callable[[], SparkSession]"  # asked for the first job that needs Spark
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """What jobs have done. Sizes in bytes; a job that lost to ingest is counted in `conflicts` alone."""
+
+    jobs: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    rows: int = 0
+    conflicts: int = 0
+    seconds: float = 0.0
+
+
+def total(parts: Iterable[Compacted]) -> Compacted:
+    found = list(parts)
+    names = Compacted.__struct_fields__
+    return Compacted(**{name: sum(getattr(each, name) for each in found) for name in names})
+
+
+def compact_table(
+    registry: Registry,
+    table: Table,
+    session: Sessions,
+    partitions: Collection[PartitionId] | None = None,
+    *,
+    may_run: Callable[[Job], bool] = lambda _: True,
+    on_job: Callable[[Job, Compacted], object] = lambda *_: None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Compacted:
+    """Do what `plan` finds in a table, job by job. It is a sync run as soon as there is a job to do.
+
+    A job of several partitions that loses to ingest is tried once more, a partition at a time.
+
+    Args:
+        session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
+        may_run: asked before each job; what it refuses is left.
+        on_job: told of each job that is over.
+        is_stopped: whether whoever asked for it ends, so that a job which fails was only told to stop.
+
+    Raises:
+        Stopped: a job was told to stop; those before it are done, and the run is cancelled.
+        LeaseHeld: somebody else is compacting the table.
+        What `run_job` raises of the first job that failed; the others are done all the same.
+    """
+    done: list[Compacted] = []
+    failed: Exception | None = None
+    with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease, _Run(registry, table) as run:
+        found = plan(registry, table, partitions)
+        waiting = deque(found.jobs)
+        while waiting:
+            job = waiting.popleft()
+            if not may_run(job):
+                continue
+            try:
+                if job.state == "committed" and compaction.is_held(registry, table):
+                    result = Compacted(conflicts=1)
+                else:
+                    is_last = not waiting and failed is None
+                    result = run_job(registry, found, job, session, lease=lease, run=run.counting(is_last))
+            except (LeaseLost, RegistryUnavailable, TableNotFound):
+                raise
+            except Exception as error:
+                if is_stopped():
+                    raise Stopped(f"the compaction of {table.identifier} was told to stop") from error
+                # One damaged file does not keep the rest of the table small.
+                if failed is not None:
+                    run.failed(error)
+                failed = failed or error
+                continue
+            if result.conflicts and len(job.groups) > 1 and _is_planned_for(registry, found):
+                waiting.extendleft(reversed([Job([group]) for group in job.groups]))
+            done.append(result)
+            on_job(job, result)
+        if failed is not None:
+            raise failed
+    return total(done)
+
+
+def _is_planned_for(registry: Registry, planned: Plan) -> bool:
+    """Whether a job that has lost is worth another try: by partition, so that one whose files never rest keeps no other one
+    waiting."""
+    return tables.live_version(registry, planned.table.table_id) == planned.metadata.metadata_version
+
+
+class Stopped(SystemExit):
+    """Whoever asked for a compaction ends, and what was not committed was given up."""
+
+
+class _Run:
+    """The run of a table's compaction, from the first job on. Without a job there is none."""
+
+    def __init__(self, registry: Registry, table: Table) -> None:
+        self._registry, self._table = registry, table
+        self._recorder: Recorder | None = None
+
+    def counting(self, is_last: bool) -> Counting:
+        """What a job is to count for, in its commit: the run, which the last job completes."""
+        if self._recorder is None:
+            self._recorder = Recorder(
+                self._registry,
+                mode=SyncMode.BATCH,
+                source_info={"component": "compactor"},
+                **of_table(self._table.identifier),
+            )
+
+        return (Completed if is_last else Joined)(self._recorder.run_id)
+
+    def failed(self, error: Exception) -> None:
+        if self._recorder is not None:
+            self._recorder.failed(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        """What goes wrong before the first job is an error without a run."""
+        if self._recorder is not None:
+            self._recorder.end(error)
+        elif isinstance(error, Exception) and not isinstance(error, TableNotFound):
+            log_failure(self._registry, error, ".".join(self._table.namespace), self._table.name)
+
+
+def lease_name(table: Table) -> str:
+    return f"compact:{table.table_uuid}"
+
+
+def run_job(
+    registry: Registry,
+    planned: Plan,
+    job: Job,
+    session: Sessions,
+    *,
+    lease: Lease | None = None,
+    run: Counting | None = None,
+) -> Compacted:
+    """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
+
+    They are read and written by the table's metadata as it is when the job begins. Where it has another partition spec than the
+    plan went by, or where the job fails and the metadata has moved on meanwhile, that is a conflict.
+
+    Raises:
+        DataLoss: the new files have other rows than the old ones.
+        LeaseLost: another compactor has taken over.
+        TableNotFound, StorageError, RegistryUnavailable, and what Spark raises.
+    """
+    started = time.perf_counter()
+    table = planned.table
+    versions = tables.versions(registry, table)
+    if not versions or (job.state != "landing" and versions[-1].spec_id != planned.metadata.spec_id):
+        return Compacted(conflicts=1)
+    intent = intents.open_intent(registry, table, gives_way=True)
+    target = _target(registry, planned, versions[-1], intent)
+    try:
+        if job.state == "landing":
+            made = _arrow(target, versions, job)
+        else:
+            made = _spark(registry, target, versions, job, session())
+        compaction.swap(
+            registry, table, intent, job.files, made, lease=lease, run=run, outlived=target.outlived.is_set()
+        )
+    except BaseException as error:
+        if not is_settled(error):
+            raise
+        intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+        if isinstance(error, Conflict) or (isinstance(error, Exception) and _is_outdated(registry, versions[-1], job)):
+            log.info(
+                "compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(error)[:200]
+            )
+            return Compacted(conflicts=1, seconds=time.perf_counter() - started)
+        raise
+    return Compacted(
+        jobs=1,
+        files_before=len(job.files),
+        files_after=len(made),
+        bytes_before=job.bytes,
+        bytes_after=sum(file.size for file in made),
+        rows=sum(file.row_count for file in made),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _target(registry: Registry, planned: Plan, current: TableMetadata, intent: Intent) -> WriteTarget:
+    properties = {**current.properties, TARGET_FILE_SIZE.name: str(planned.rules.target)}
+    metadata = msgspec.structs.replace(current, properties=properties)
+    engine = registry.engine(planned.table.location, current.engine_config)
+    return WriteTarget(planned.table, metadata, intent, engine)
+
+
+def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:
+    """Whether an error may be due to what has changed while the job ran: a file that has left the table and was deleted, or
+    another schema than the one that it writes by."""
+    has_moved = tables.live_version(registry, known.table_id) != known.metadata_version
+    return has_moved or not compaction.are_live(registry, known.table_id, job.files)
+
+
+def _spark(
+    registry: Registry, target: WriteTarget, versions: Sequence[TableMetadata], job: Job, spark: SparkSession
+) -> list[DataFile]:
+    from lakeward.spark.rewrite import rewrite_spark
+
+    prefix = target.intent.prefix + "read/"
+    listing = write_listing(
+        target.of_table,
+        versions,
+        job.files,
+        write=target.engine.write,
+        prefix=prefix,
+        now_ms=int(time.time() * 1000),
+    )
+    # Groups that share a job have one file each.
+    expected = job.expected if len(job.groups) == 1 else 1
+    made = rewrite_spark(
+        target,
+        spark,
+        registry.settings.catalog,
+        listing,
+        size=job.bytes,
+        expected=expected,
+        count=len(job.files),
+    )
+    target.engine.delete_prefix(prefix)
+    return made
+
+
+def _arrow(target: WriteTarget, versions: Sequence[TableMetadata], job: Job) -> list[DataFile]:
+    """JSON lines as Parquet, here: the reader that knows them is Lakeward's own."""
+    reading = scan.prepare(versions)
+    return write_arrow(target, scan.scan_files(reading, job.files, lambda _: {}, target.engine))

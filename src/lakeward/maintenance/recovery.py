@@ -1,0 +1,185 @@
+"""Recovery: what dead writers left is cleared away. Whoever still renews its lease is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from lakeward.db import dialect
+from lakeward.db.retry import retried
+from lakeward.errors import LakewardError
+from lakeward.logs import log
+from lakeward.registry import Registry
+from lakeward.registry.sql import intents
+from lakeward.registry.sql import orphan_sweeps as orphan_store
+from lakeward.registry.sql.orphan_sweeps import OrphanSweep
+from lakeward.tables.records.files import Intent
+
+BATCH = 100
+
+
+class RecoveryResult(msgspec.Struct, frozen=True):
+    intents: int = 0  # writes that were given up now
+    swept: int = 0  # writes that were given up before, or registered, and whose prefix was swept for the last time
+    objects: int = 0  # that were deleted
+    failed: list[str] = []  # prefixes that could not be swept; the next recovery tries again
+
+
+def recover(registry: Registry) -> RecoveryResult:
+    """Give up the writes whose lease has run out, and delete what they left below their prefixes.
+
+    A write is marked first: from then on its registration fails, should its writer still live. Its prefix is swept again
+    after `sweep_after_seconds`, for a writer that was only slow, and then the intent goes. Only this handle's warehouse is
+    looked at: of another one in the same registry, it may lack the credentials.
+
+    Where lost tasks of a registered write may have left more than was registered, that is deleted too: what is neither a file of
+    a table, nor a segment, nor in quarantine.
+    """
+    given_up = _mark_expired(registry)
+    due = _due(registry)
+    objects, failed = 0, []
+    for intent in [*given_up, *due]:
+        try:
+            objects += registry.engine(intent.prefix).delete_prefix(intent.prefix)
+        except LakewardError as error:
+            log.warning("sweep_failed", prefix=intent.prefix, error=str(error), code=error.code)
+            failed.append(intent)
+    swept = _finish(registry, [intent for intent in due if intent not in failed], failed)
+    if given_up:
+        log.info("writes_given_up", intents=len(given_up), objects=objects)
+    orphans = _sweep_orphans(registry)
+    return RecoveryResult(
+        intents=len(given_up),
+        swept=swept + orphans.swept,
+        objects=objects + orphans.objects,
+        failed=[*(intent.prefix for intent in failed), *orphans.failed],
+    )
+
+
+def expired(registry: Registry) -> RecoveryResult:
+    """What `recover` would do now: the objects are listed, and stay."""
+    with registry.database.read() as connection:
+        now = dialect.now(connection)
+        found = intents.expired(connection, registry.below, now, limit=None)
+        due = intents.to_sweep(connection, registry.below, now)
+        sweeps = orphan_store.due(connection, registry.below, now, limit=None)
+    objects = sum(1 for intent in (*found, *due) for _ in registry.engine(intent.prefix).list(intent.prefix))
+    objects += sum(len(each) for each in _orphans(registry, sweeps).values())
+    return RecoveryResult(intents=len(found), swept=len(due) + len(sweeps), objects=objects)
+
+
+def _mark_expired(registry: Registry) -> list[Intent]:
+    marked: list[Intent] = []
+    if shortened := _shorten(registry):
+        log.warning("leases_of_a_clock_that_was_ahead_shortened", intents=shortened)
+    while True:
+        found = _mark_batch(registry)
+        marked += found
+        if len(found) < BATCH:
+            return marked
+
+
+@retried
+def _shorten(registry: Registry) -> int:
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        return intents.shorten_impossible(connection, registry.below, now, registry.settings.lease_seconds)
+
+
+@retried
+def _mark_batch(registry: Registry) -> list[Intent]:
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
+        found = intents.expired(connection, registry.below, now, BATCH, lock=True)
+        for intent in found:
+            intents.mark_recovered(connection, intent.intent_id, now, later)
+        return found
+
+
+def _due(registry: Registry) -> list[Intent]:
+    with registry.database.read() as connection:
+        return intents.to_sweep(connection, registry.below, dialect.now(connection))
+
+
+@retried
+def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> int:
+    """Forget the writes whose last sweep is done; those that failed are due again at once."""
+    if not swept and not failed:
+        return 0
+    forgotten = 0
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        wait = timedelta(seconds=registry.settings.sweep_after_seconds)
+        for intent in sorted([*failed, *swept], key=lambda each: each.intent_id):  # as another recovery does
+            if intent in failed:
+                intents.sweep_at(connection, intent.intent_id, now)
+            # One that failed at first may have been swept too early to be the last time.
+            elif intents.forget(connection, intent.intent_id, now - wait):
+                forgotten += 1
+            else:
+                intents.sweep_at(connection, intent.intent_id, now + wait)
+    return forgotten
+
+
+# What lost tasks of registered writes left ----------------------------------------------------------------------------------
+def _sweep_orphans(registry: Registry) -> RecoveryResult:
+    swept = objects = 0
+    failed: list[str] = []
+    while True:
+        with registry.database.read() as connection:
+            now = dialect.now(connection)
+            due = orphan_store.due(connection, registry.below, now, BATCH)
+        done: list[OrphanSweep] = []
+        for sweep, orphans in _orphans(registry, due).items():
+            if kept := registry.engine(sweep.prefix).delete(orphans, below=registry.below):
+                log.warning("sweep_failed", prefix=sweep.prefix, error=kept[0].reason)
+            else:
+                done.append(sweep)
+            objects += len(orphans) - len(kept)
+        swept += _finish_sweeps(registry, done, now)
+        failed += [sweep.prefix for sweep in due if sweep not in done]
+        if len(due) < BATCH or len(done) < len(due):  # what failed is due still, and would be met again
+            break
+    if objects:
+        log.info("orphans_deleted", objects=objects)
+    return RecoveryResult(swept=swept, objects=objects, failed=failed)
+
+
+def _orphans(registry: Registry, sweeps: Sequence[OrphanSweep]) -> dict[OrphanSweep, list[str]]:
+    """The objects below each prefix that belong to nobody; prefixes that cannot be listed are left out."""
+    there: dict[OrphanSweep, list[str]] = {}
+    for sweep in sweeps:
+        try:
+            there[sweep] = [info.location for info in registry.engine(sweep.prefix).list(sweep.prefix)]
+        except LakewardError as error:
+            log.warning("sweep_failed", prefix=sweep.prefix, error=str(error), code=error.code)
+    with registry.database.read() as connection:
+        owned = orphan_store.owned(connection, [location for each in there.values() for location in each])
+    for sweep, locations in there.items():
+        orphans = [each for each in locations if each not in owned]
+        if orphans and len(orphans) == len(locations):
+            # None of the write's own files: were they listed under another spelling, all would seem to be nobody's.
+            log.warning("prefix_not_swept", prefix=sweep.prefix, objects=len(orphans))
+            orphans = []
+        there[sweep] = orphans
+    return there
+
+
+@retried
+def _finish_sweeps(registry: Registry, done: list[OrphanSweep], now: datetime) -> int:
+    """Forget the sweeps that were the last of their prefix; how many. The others are due once more, for tasks that were only
+    slow."""
+    wait = timedelta(seconds=registry.settings.sweep_after_seconds)
+    last = [sweep for sweep in done if sweep.registered_at + wait <= now]
+    if not done:
+        return 0
+    with registry.database.transaction() as connection:
+        for sweep in sorted(done, key=lambda each: each.prefix):  # as another recovery does
+            if sweep in last:
+                orphan_store.forget(connection, sweep.prefix)
+            else:
+                orphan_store.sweep_at(connection, sweep.prefix, sweep.registered_at + wait)
+    return len(last)

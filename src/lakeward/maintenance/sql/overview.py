@@ -1,0 +1,58 @@
+"""Counts over the whole registry, for who asks how it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from lakeward.db.schema import PENDING, error_log, pending_writes, sync_runs, table_files, tables
+
+
+def sizes(connection: sa.Connection) -> tuple[int, int, int, int]:
+    """(tables, rows, files, bytes) of the live tables, JSON lines included."""
+    t = tables.c
+    sums = [
+        sa.func.coalesce(sa.func.sum(plain + landing), 0)
+        for plain, landing in (
+            (t.row_count, t.landing_row_count),
+            (t.file_count, t.landing_file_count),
+            (t.total_size, t.landing_size),
+        )
+    ]
+    return tuple(connection.execute(sa.select(sa.func.count(), *sums).where(t.dropped_at.is_(None))).one())
+
+
+def pending(connection: sa.Connection) -> tuple[int, int, int, datetime | None]:
+    """(files, bytes, tables, registered_at of the oldest) of the files in no snapshot."""
+    f = table_files.c
+    query = sa.select(
+        sa.func.count(),
+        sa.func.coalesce(sa.func.sum(f.file_size), 0),
+        sa.func.count(f.table_id.distinct()),
+        sa.func.min(f.registered_at),
+    )
+    return tuple(connection.execute(query.where(PENDING)).one())
+
+
+def set_aside(connection: sa.Connection) -> int:
+    return _count(connection, table_files.c.set_aside_reason.is_not(None))
+
+
+def dead_writes(connection: sa.Connection, now: datetime) -> int:
+    """Writes whose lease has run out, and that no recovery has cleared."""
+    w = pending_writes.c
+    return _count(connection, sa.and_(w.lease_until < now, w.recovered_at.is_(None)))
+
+
+def open_errors(connection: sa.Connection) -> int:
+    return _count(connection, error_log.c.status == "open")
+
+
+def runs(connection: sa.Connection, status: str, since: datetime | None = None) -> int:
+    r = sync_runs.c
+    return _count(connection, sa.and_(r.status == status, sa.true() if since is None else r.started_at >= since))
+
+
+def _count(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> int:
+    return int(connection.execute(sa.select(sa.func.count()).where(condition)).scalar_one())

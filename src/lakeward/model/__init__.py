@@ -1,1 +1,0 @@
-"""Records: frozen, typed, without behaviour beyond what follows from their own fields."""

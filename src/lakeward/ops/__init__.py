@@ -1,0 +1,1 @@
+"""Operations metadata: positions, source schemas, runs, errors and dead letters."""

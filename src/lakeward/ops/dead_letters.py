@@ -1,0 +1,442 @@
+"""Dead letters: records that could not be applied, kept whole until they are resolved or discarded.
+
+pending -> processing (claimed, with a lease) -> resolved or discarded; released, or its claim run out, it is pending again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward import lossless_json, validation
+from lakeward.db import dialect
+from lakeward.db.retry import retried
+from lakeward.errors import DeadLetterNotFound, ErrorRecordNotFound, InvalidInput, StatusConflict
+from lakeward.names import is_storable
+from lakeward.ops import claims, redaction, runs
+from lakeward.ops.positions import check_names, joined
+from lakeward.ops.records.operations import (
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterStatus,
+    ErrorRecord,
+    ErrorStatus,
+    OperationType,
+)
+from lakeward.ops.sql import dead_letters, error_log
+from lakeward.registry.handle import Registry
+
+PAGE = 100
+CLAIM_SECONDS = 300.0
+BULK = 500  # rows that one transaction changes
+MAX_SOURCE_ID = 500  # bytes of UTF-8; an index holds it
+NO_TABLE = "(none)"  # of the record of an error that named none
+EVERYTHING = DeadLetterFilter()
+REPAIRED = "an append has repaired it"  # resolutions
+TAKEN = "the batch was sent again, and this record fits now"
+
+Prepared = Mapping[str, Any]  # the columns of a row that is yet to be inserted, without its times
+
+
+class Repair(NamedTuple):
+    """The dead letter that a write repairs, and the number of the claim under which it does, if there is one."""
+
+    dead_letter_id: int
+    claim: int | None = None
+
+
+@retried
+def add(
+    registry: Registry,
+    schema_name: str,
+    table_name: str,
+    operation_type: OperationType,
+    record_data: Any,
+    *,
+    sync_run_id: int | None = None,
+    error_log_id: int | None = None,
+    source_record_id: str | None = None,
+    error_message: str | None = None,
+    envelope: Any = None,
+    redact_columns: Collection[str] = (),
+    connection: sa.Connection | None = None,
+) -> DeadLetter:
+    """Keep a record that could not be applied. A source record that fails again is the same row with a higher error_count,
+    pending again, and holds the record as it failed last; rows without source_record_id stay apart.
+
+    Raises:
+        InvalidName, InvalidInput.
+        SyncRunNotFound, ErrorRecordNotFound.
+    """
+    check_names(schema_name, table_name)
+    values = prepare(
+        schema_name,
+        table_name,
+        operation_type,
+        record_data,
+        sync_run_id=sync_run_id,
+        error_log_id=error_log_id,
+        source_record_id=source_record_id,
+        error_message=error_message,
+        envelope=envelope,
+        redact_columns=redact_columns,
+    )
+    with joined(registry.database, connection) as joint:
+        runs.check_known(joint, sync_run_id)
+        if error_log_id is not None and error_log.load(joint, validation.whole(error_log_id, "error_log_id")) is None:
+            raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
+        now = dialect.now(joint)
+        row = {**values, "created_at": now, "last_failed_at": now}
+        return (dead_letters.insert if source_record_id is None else dead_letters.insert_or_count)(joint, row)
+
+
+def prepare(
+    schema_name: str,
+    table_name: str,
+    operation_type: OperationType,
+    record_data: Any,
+    *,
+    sync_run_id: int | None = None,
+    error_log_id: int | None = None,
+    source_record_id: str | None = None,
+    error_message: str | None = None,
+    envelope: Any = None,
+    redact_columns: Collection[str] = (),
+) -> Prepared:
+    """A dead letter as it will be stored, checked (but for its names) and redacted. Raises InvalidInput."""
+    _check_source_id(source_record_id)
+    record, known = redaction.columns(record_data, redact_columns)
+    wrapping, more = redaction.columns(envelope, redact_columns, "envelope")
+    lossless_json.dumps(record, "record_data")
+    lossless_json.dumps(wrapping, "envelope")
+    if record is None:
+        raise InvalidInput("record_data is None: a dead letter is a record; log an error where there is none")
+    return {
+        "schema_name": schema_name,
+        "table_name": table_name,
+        "operation_type": validation.one_of(OperationType, operation_type, "operation_type").value,
+        "record_data": record,
+        "envelope": wrapping,
+        "source_record_id": source_record_id,
+        "sync_run_id": sync_run_id,
+        "error_log_id": error_log_id,
+        "error_message": redaction.storable(error_message, [*known, *more]),
+        "status": DeadLetterStatus.PENDING.value,
+    }
+
+
+def insert_prepared(
+    connection: sa.Connection, letters: Sequence[Prepared], now: datetime, *, sync_run_id: int | None = None
+) -> None:
+    """Keep many of one run in the caller's transaction. Those with a source_record_id are not for this: they may be there
+    already.
+
+    Raises SyncRunNotFound.
+    """
+    if letters:
+        runs.check_known(connection, sync_run_id)
+        added = {"sync_run_id": sync_run_id, "created_at": now, "last_failed_at": now}
+        dead_letters.insert_all(connection, [{**letter, **added} for letter in letters])
+
+
+def replace_of_source(
+    connection: sa.Connection,
+    where: tuple[str, str],
+    source: str,
+    letters: Sequence[Prepared],
+    now: datetime,
+    *,
+    sync_run_id: int | None = None,
+) -> None:
+    """Keep the letters of one try of what is tried again and again, in the caller's transaction: they take the places of the
+    last try's, which count them, and those that are left over are resolved.
+
+    Args:
+        where: schema and table.
+        source: what is tried; the letters' source_record_id begin with it.
+
+    Raises SyncRunNotFound.
+    """
+    runs.check_known(connection, sync_run_id)
+    added = {"sync_run_id": sync_run_id, "created_at": now, "last_failed_at": now}
+    kept = {
+        dead_letters.insert_or_count(connection, {**letter, **added, "source_record_id": f"{source}:{number}"}).id
+        for number, letter in enumerate(letters)
+    }
+    before = dead_letters.of_source(connection, *where, source, _ALLOWED["resolved"])
+    left = [_changed(connection, each, "resolved", TAKEN) for each in before if each.id not in kept]
+    _end_errors(connection, left, "resolved", TAKEN)
+
+
+def settle_repair(
+    connection: sa.Connection,
+    where: tuple[str, str],
+    repair: Repair,
+    again: Prepared | None,
+    now: datetime,
+    *,
+    sync_run_id: int | None = None,
+) -> None:
+    """End the letter that a write to a table repairs, in the write's transaction.
+
+    Args:
+        where: schema and table.
+        again: the letter that the write has made of the record, which still does not fit: the same letter then holds it, is
+            pending, and counts one failure more. None resolves it.
+
+    Raises:
+        DeadLetterNotFound.
+        InvalidInput: it is a letter of another table.
+        StatusConflict: it has ended, or is claimed, and not under this claim.
+    """
+    found = _load(connection, repair.dead_letter_id, lock=True)
+    if (found.schema_name, found.table_name) != where:
+        raise InvalidInput(
+            f"the dead letter {found.id} is of {found.schema_name}.{found.table_name}, and was to be repaired by a write to "
+            f"{'.'.join(where)}; append to the table that it is of"
+        )
+    _check_state(found, "resolved", repair.claim, now)
+    if again is None:
+        _end_errors(connection, [_changed(connection, found, "resolved", REPAIRED)], "resolved", REPAIRED)
+        return
+    values = {name: again[name] for name in ("operation_type", "record_data", "envelope", "error_message")}
+    pending = {"status": DeadLetterStatus.PENDING.value, "claimed_by": None, "claimed_until": None}
+    counted = {"error_count": found.error_count + 1, "last_failed_at": max(now, found.last_failed_at)}
+    dead_letters.update(connection, found.id, {**values, **pending, **counted, "sync_run_id": sync_run_id})
+
+
+def _check_source_id(source_record_id: str | None) -> None:
+    if source_record_id is None:
+        return
+    if not isinstance(source_record_id, str) or not source_record_id or not is_storable(source_record_id):
+        raise InvalidInput(
+            f"source_record_id {source_record_id!r} is no text of one character or more, without NUL and surrogates"
+        )
+    if len(source_record_id.encode()) > MAX_SOURCE_ID:
+        raise InvalidInput(
+            f"source_record_id {source_record_id[:40]!r}... is longer than {MAX_SOURCE_ID} bytes; give a digest of it"
+        )
+
+
+def add_failed(
+    connection: sa.Connection, error: ErrorRecord, found: DeadLetter | None, redact_columns: Collection[str] = ()
+) -> DeadLetter:
+    """Keep the record of an error that is not tried again. One that is there for this error already (`found`, locked) counts
+    once more."""
+    now = dialect.now(connection)
+    if found is not None:
+        values = {"error_count": found.error_count + 1, "last_failed_at": max(now, found.last_failed_at)}
+        return dead_letters.update(connection, found.id, values)
+    return dead_letters.insert(
+        connection,
+        {
+            "schema_name": error.schema_name,
+            "table_name": error.table_name or NO_TABLE,
+            "operation_type": (error.operation_type or OperationType.UPSERT).value,
+            "record_data": redaction.columns(error.record_data, redact_columns)[0],
+            "sync_run_id": error.sync_run_id,
+            "error_log_id": error.id,
+            "error_message": error.error_message,
+            "error_count": error.retry_count + 1,
+            "status": DeadLetterStatus.PENDING.value,
+            "created_at": now,
+            "last_failed_at": now,
+        },
+    )
+
+
+# Looking ------------------------------------------------------------------------------------------------------------------
+def get(registry: Registry, dead_letter_id: int) -> DeadLetter:
+    """Raises DeadLetterNotFound."""
+    with registry.database.read() as connection:
+        return _load(connection, dead_letter_id)
+
+
+def _load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False) -> DeadLetter:
+    found = dead_letters.load(connection, validation.whole(dead_letter_id, "dead_letter_id"), lock=lock)
+    if found is None:
+        raise DeadLetterNotFound(f"no dead letter {dead_letter_id}; `lakeward dlq list` shows those there are")
+    return found
+
+
+def list_dead_letters(
+    registry: Registry, chosen: DeadLetterFilter = EVERYTHING, limit: int | None = PAGE, before: int | None = None
+) -> list[DeadLetter]:
+    """The newest first. `before`: an id, to go on from the last page."""
+    most, start = validation.page_of(limit, before)
+    narrowed = checked(chosen)
+    with registry.database.read() as connection:
+        return dead_letters.page(connection, narrowed, limit=most, before=start)
+
+
+def counts(registry: Registry, chosen: DeadLetterFilter = EVERYTHING) -> dict[str, int]:
+    """By status, every status named."""
+    narrowed = checked(chosen)
+    with registry.database.read() as connection:
+        found = dead_letters.counts(connection, narrowed)
+    return {status.value: found.get(status.value, 0) for status in DeadLetterStatus}
+
+
+# Working on them ----------------------------------------------------------------------------------------------------------
+@retried
+def claim(
+    registry: Registry,
+    worker: str,
+    limit: int = PAGE,
+    chosen: DeadLetterFilter = EVERYTHING,
+    *,
+    lease_seconds: float = CLAIM_SECONDS,
+) -> list[DeadLetter]:
+    """Take pending ones for a worker, the oldest first; no other worker gets them before the lease has run out.
+
+    Raises InvalidInput: a worker without a name, a lease or a limit that is not above 0.
+    """
+    if not isinstance(worker, str) or not worker:
+        raise InvalidInput(
+            f"worker {worker!r} is no name; give a text, such as the host's name and the process's number"
+        )
+    owner = redaction.storable(worker) or worker
+    lease, most = validation.span(lease_seconds, "lease_seconds", "seconds"), validation.whole(limit, "limit", 1)
+    narrowed = checked(chosen)
+    with registry.database.transaction() as connection:
+        now = dialect.now(connection)
+        return dead_letters.claim(connection, owner, now, now + lease, most, narrowed)
+
+
+_ALLOWED: dict[str, frozenset[str]] = {
+    "released": frozenset({"processing"}),
+    "resolved": frozenset({"pending", "processing"}),
+    "discarded": frozenset({"pending", "processing"}),
+    "requeued": frozenset({"resolved", "discarded"}),
+}
+_STATUS = {"released": "pending", "requeued": "pending", "resolved": "resolved", "discarded": "discarded"}
+
+
+@retried
+def change(
+    registry: Registry,
+    what: str,
+    dead_letter_id: int,
+    *,
+    claim: int | None = None,
+    resolution: str | None = None,
+    connection: sa.Connection | None = None,
+) -> DeadLetter:
+    """Release, resolve, discard or requeue one (`what`: 'released', 'resolved', 'discarded', 'requeued').
+
+    `claim`: the number of the claim under which it was worked on; needed while the claim of a worker holds. The open error
+    that it names is resolved or ignored with it.
+
+    Raises:
+        DeadLetterNotFound.
+        StatusConflict: it is in no state for this, or is claimed, and not under this claim.
+    """
+    validation.whole_or_none(claim, "claim")
+    note = redaction.storable(resolution)
+    with joined(registry.database, connection) as joint:
+        found = _load(joint, dead_letter_id, lock=True)
+        now = dialect.now(joint)
+        _check_state(found, what, claim, now)
+        changed = _changed(joint, found, what, note)
+        _end_errors(joint, [changed], what, note)
+        return changed
+
+
+def _check_state(found: DeadLetter, what: str, claim: int | None, now: datetime) -> None:
+    """Raises StatusConflict."""
+    if found.status.value not in _ALLOWED[what]:
+        raise StatusConflict(
+            f"the dead letter {found.id} is {found.status.value} and cannot be {what}; "
+            f"that is possible from {' or '.join(sorted(_ALLOWED[what]))}"
+        )
+    claims.check(
+        f"the dead letter {found.id}",
+        claim,
+        current=found.claim if found.status == DeadLetterStatus.PROCESSING else None,
+        until=found.claimed_until,
+        by=f" by {found.claimed_by}",
+        now=now,
+    )
+
+
+def _changed(connection: sa.Connection, found: DeadLetter, what: str, resolution: str | None) -> DeadLetter:
+    ended = _STATUS[what] != DeadLetterStatus.PENDING.value
+    now = max(dialect.now(connection), found.created_at)
+    return dead_letters.update(
+        connection,
+        found.id,
+        {
+            "status": _STATUS[what],
+            "claimed_by": None,
+            "claimed_until": None,
+            "resolved_at": now if ended else None,
+            "resolution": resolution if ended else None,
+        },
+    )
+
+
+def _end_errors(connection: sa.Connection, letters: Sequence[DeadLetter], what: str, resolution: str | None) -> None:
+    """The errors that dead letters name end with them: after all of these, and by id, as whoever ends errors does, so that
+    no two wait for each other."""
+    if _STATUS[what] == DeadLetterStatus.PENDING.value:
+        return
+    status = ErrorStatus.RESOLVED if what == "resolved" else ErrorStatus.IGNORED
+    for error_id, letter in sorted((each.error_log_id, each.id) for each in letters if each.error_log_id is not None):
+        note = resolution or f"its dead letter {letter} was {what}"
+        error_log.end(connection, [error_id], status, dialect.now(connection), note)
+
+
+def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resolution: str | None = None) -> int:
+    """As `change`, all that the filter chooses and that are in a state for it; how many. Those that are claimed are left.
+
+    In transactions of some hundred each, so that nothing waits long.
+    """
+    states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
+    note = redaction.storable(resolution)
+    narrowed = checked(chosen)
+    done, after = 0, 0
+    while True:
+        found, changed = _change_batch(registry, what, narrowed, states, note, after)
+        done += changed
+        if len(found) < BULK:
+            return done
+        after = found[-1]
+
+
+@retried
+def _change_batch(
+    registry: Registry, what: str, chosen: DeadLetterFilter, states: frozenset[str], note: str | None, after: int
+) -> tuple[list[int], int]:
+    """(ids of the next that were chosen, how many of them were changed)."""
+    with registry.database.transaction() as connection:
+        found = dead_letters.ids(connection, chosen, states, after=after, limit=BULK)
+        changed = []
+        for each in found:
+            locked = dead_letters.load(connection, each, lock=True)
+            if locked is not None and locked.status.value in states:
+                changed.append(_changed(connection, locked, what, note))
+        _end_errors(connection, changed, what, note)
+        return found, len(changed)
+
+
+def checked(chosen: DeadLetterFilter) -> DeadLetterFilter:
+    """A filter whose values no database refuses; states and operations may be given as texts.
+
+    Raises InvalidInput, InvalidName.
+    """
+    if not isinstance(chosen, DeadLetterFilter):
+        raise InvalidInput(f"{chosen!r} chooses no dead letters; give DeadLetterFilter(schema_name='shop'), say")
+    values = msgspec.structs.asdict(chosen)
+    for name in ("schema_name", "table_name", "source_record_id"):
+        validation.text_or_none(values[name], name)
+    for name in ("sync_run_id", "error_log_id", "min_error_count"):
+        validation.whole_or_none(values[name], name)
+    return msgspec.structs.replace(
+        chosen,
+        status=validation.one_of_or_none(DeadLetterStatus, chosen.status, "status"),
+        operation_type=validation.one_of_or_none(OperationType, chosen.operation_type, "operation_type"),
+    )

@@ -1,0 +1,204 @@
+"""Old operations metadata goes, in small transactions, one process at a time; what somebody still needs stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward import validation
+from lakeward.db import dialect, lock_order
+from lakeward.db.retry import retried
+from lakeward.errors import InvalidInput
+from lakeward.ops.sql import dead_letters, error_log, runs, schema_versions, upkeep
+from lakeward.registry import leases
+from lakeward.registry.handle import Registry
+
+T = TypeVar("T")
+
+LEASE = "metadata:cleanup"
+LEASE_SECONDS = 30.0
+WAIT_SECONDS = 10.0
+BATCH = 200  # rows that one transaction deletes: a writer waits for one of these at most
+KEPT_VERSIONS = 10  # of each table's schema
+CLEANUP = "metadata-cleanup"
+CLEANUP_SECONDS = 3_600.0  # between two in the background
+FOREVER = 1 << 62  # seconds that are kept where nothing is to be deleted
+
+
+@retried
+def keep_at_least(registry: Registry, days: float | None) -> None:
+    """From now on no process deletes operations metadata that ended less than `days` ago; none: nothing at all.
+
+    The strictest that anybody has asked for holds, until `set_retention`.
+
+    Raises InvalidInput: days that are not above 0.
+    """
+    seconds = _seconds(days)
+    with registry.database.read() as connection:
+        row = upkeep.load(connection, CLEANUP)
+    if row is None or (row.keep_seconds or 0) < seconds:
+        with registry.database.transaction() as connection:
+            lock_order.name(connection, LEASE)
+            upkeep.set_keep(connection, CLEANUP, max(seconds, _kept(connection)))
+
+
+@retried
+def set_retention(registry: Registry, days: float | None) -> None:
+    """Say how long operations metadata is kept, less than before too; none: for ever.
+
+    Raises InvalidInput: days that are not above 0.
+    """
+    with registry.database.transaction() as connection:
+        lock_order.name(connection, LEASE)
+        upkeep.set_keep(connection, CLEANUP, _seconds(days))
+
+
+def retention(registry: Registry) -> float | None:
+    """The days for which operations metadata is kept whoever deletes it: none for ever, 0 where nobody has asked."""
+    with registry.database.read() as connection:
+        seconds = _kept(connection)
+    return None if seconds >= FOREVER else seconds / 86_400
+
+
+def is_due(registry: Registry) -> bool:
+    """Whether the last clean-up in the background was long enough ago, by the registry's clock, whoever did it."""
+    with registry.database.read() as connection:
+        row = upkeep.load(connection, CLEANUP)
+        return row is None or row.due_at is None or row.due_at <= dialect.now(connection)
+
+
+def _seconds(days: float | None) -> int:
+    return FOREVER if days is None else int(validation.span(days, "retention_days", "days").total_seconds())
+
+
+def _kept(connection: sa.Connection) -> int:
+    row = upkeep.load(connection, CLEANUP)
+    return 0 if row is None else int(row.keep_seconds or 0)
+
+
+def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = WAIT_SECONDS) -> dict[str, int]:
+    """Delete what ended more than `retention_days` ago; how many rows of each table.
+
+    Runs that have ended, errors that are resolved or ignored, dead letters that are resolved or discarded, and versions of
+    schemas but the last 10 of each table. What somebody has asked to be kept longer (`keep_at_least`) stays as long as that.
+    Positions, running runs, open errors and waiting dead letters stay however old, and so do runs that these name.
+
+    Raises:
+        InvalidInput: days that are not above 0.
+        LeaseHeld: another process is at it.
+        LeaseLost: this one was held up so long that another may be at it; what it deleted until then is deleted.
+    """
+    age = validation.span(retention_days, "retention_days", "days")
+    with leases.held(registry, LEASE, seconds=LEASE_SECONDS, wait=wait) as lease:
+        done = {
+            # In this order: dead letters name errors, and both name runs.
+            "dead_letter_queue": _emptied(registry, lease, age, dead_letters.delete_ended),
+            "error_log": _emptied(registry, lease, age, error_log.delete_ended),
+            "sync_runs": _emptied(registry, lease, age, runs.delete_ended),
+            "schema_registry": _old_versions(registry, lease, age),
+        }
+        _done(registry, lease)
+        return done
+
+
+def _before(connection: sa.Connection, age: timedelta) -> datetime | None:
+    """What ended before may go, as of this transaction; none where nothing may. Waits for who changes the retention."""
+    lock_order.name(connection, LEASE)
+    seconds = _kept(connection)
+    if seconds >= FOREVER:
+        return None
+    return dialect.now(connection) - max(age, timedelta(seconds=seconds))
+
+
+def _emptied(
+    registry: Registry,
+    lease: leases.Lease,
+    age: timedelta,
+    delete: Callable[[sa.Connection, datetime, int], int],
+) -> int:
+    total = 0
+    while True:
+        gone = _under(registry, lease, age, lambda connection, before: delete(connection, before, BATCH), 0)
+        total += gone
+        if gone < BATCH:
+            return total
+
+
+def _old_versions(registry: Registry, lease: leases.Lease, age: timedelta) -> int:
+    total = after = 0
+    while True:
+        delete = partial(schema_versions.delete_old, keep=KEPT_VERSIONS, limit=BATCH, after=after)
+        gone, after = _under(registry, lease, age, delete, (0, 0))
+        total += gone
+        if not after:
+            return total
+
+
+@retried
+def _under(
+    registry: Registry,
+    lease: leases.Lease,
+    age: timedelta,
+    delete: Callable[[sa.Connection, datetime], T],
+    nothing: T,
+) -> T:
+    """What `delete` makes of the time before which all may go; `nothing` where nothing may."""
+    with registry.database.transaction() as connection:
+        before = _before(connection, age)
+        leases.check(connection, lease)
+        return nothing if before is None else delete(connection, before)
+
+
+@retried
+def _done(registry: Registry, lease: leases.Lease) -> None:
+    with registry.database.transaction() as connection:
+        lock_order.name(connection, LEASE)
+        leases.check(connection, lease)
+        upkeep.set_due(connection, CLEANUP, dialect.now(connection) + timedelta(seconds=CLEANUP_SECONDS))
+
+
+# When -----------------------------------------------------------------------------------------------------------------------
+class Schedule(msgspec.Struct, frozen=True):
+    """Spans of the day, UTC, in which the background may clean up; without any, always."""
+
+    spans: tuple[tuple[time, time], ...] = ()
+
+    def allows(self, moment: datetime) -> bool:
+        now = moment.timetz().replace(tzinfo=None)
+        return not self.spans or any(
+            start <= now < end if start < end else now >= start or now < end for start, end in self.spans
+        )
+
+
+_SPAN = re.compile(r"\s*(\d{1,2})(?::(\d{2}))?\s*-\s*(\d{1,2})(?::(\d{2}))?\s*")
+
+
+def schedule(text: str | None) -> Schedule:
+    """'02:00-05:00', '22-6', '1-3, 13-14': hours of the day, UTC; a span may pass midnight. None: always.
+
+    Raises InvalidInput.
+    """
+    if text is None:
+        return Schedule()
+    return Schedule(tuple(_span(part, text) for part in text.split(",")))
+
+
+def _span(part: str, text: str) -> tuple[time, time]:
+    match = _SPAN.fullmatch(part)
+    try:
+        if match is None:
+            raise ValueError
+        start, end = (
+            time(int(match[i]) % 24 if match[i] == "24" else int(match[i]), int(match[i + 1] or 0)) for i in (1, 3)
+        )
+    except ValueError:
+        raise InvalidInput(
+            f"cleanup_schedule {text!r} is no span of hours; write '02:00-05:00' or '22-6', UTC"
+        ) from None
+    return start, end

@@ -1,0 +1,304 @@
+"""The pipeline's own runs: one is started, kept alive in the background, and ended with what it did and why it failed.
+
+Records are about work and never stand in its way: once the work has begun, what cannot be written down is logged alone.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import traceback
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.db.retry import retried
+from lakeward.logs import log
+from lakeward.names import MAX_NAME_LENGTH, TableIdentifier
+from lakeward.ops import error_log, runs
+from lakeward.ops.error_types import error_code, error_type
+from lakeward.ops.heartbeats import pulse_of
+from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
+from lakeward.registry.handle import Registry
+
+HEARTBEAT_SECONDS = 30.0
+MAX_MESSAGE = 4_000  # characters of an error's message: Spark's hold the traces of every stage
+MAX_TRACE = 64_000
+LEFT_OPEN = "the registry was closed, or the reader forgotten, before the run was ended"
+
+
+class Recorder:
+    """A run under way. `end` it once. Threads may share it.
+
+    What it has done is told by `add`, or by writes that join the run, whose counts grow in the transaction of their rows: one
+    or the other, since what `add` tells is written as the run's total.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema_name: str,
+        mode: SyncMode,
+        *,
+        table_name: str | None = None,
+        operation: OperationType | None = None,
+        source_info: Document | None = None,
+        destination_info: Document | None = None,
+        heartbeat_seconds: float | None = None,
+        owner: object = None,
+        failure_key: str | None = None,
+    ) -> None:
+        """Start the run.
+
+        Args:
+            schema_name: a namespace's levels, joined; cut where it is too long for a name.
+            operation: of the error, if the run fails.
+            source_info, destination_info: of what JSON has.
+            heartbeat_seconds: between two heartbeats; HEARTBEAT_SECONDS without.
+            failure_key: as `error_log.log` has it.
+            owner: whose run it is: if it is collected before the run was ended, the next beat ends it as cancelled.
+
+        Raises:
+            InvalidName, InvalidInput, RegistryUnavailable.
+        """
+        self._registry = registry
+        self._schema_name, self._table_name, self._operation = schema_name, table_name, operation
+        self._failure_key = failure_key
+        self.heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
+        self._lock = threading.Lock()  # guards the two below
+        self._total = SyncRunStatistics()
+        self._has_ended = False
+        self._written: BaseException | None = None  # the last error that was written down
+        self._is_beating = threading.Lock()
+        self._owner = None if owner is None else weakref.ref(owner)
+        values = described(registry, schema_name, mode, source_info, destination_info)
+        self.run_id = _begun(registry, values)
+        registry.before_close(self._left_open)
+        self._pulse = pulse_of(registry)
+        try:
+            self._pulse.add(self)
+        except Exception as problem:  # the machine has no thread left
+            log.error("sync_run_without_heartbeats", sync_run_id=self.run_id, error=str(problem))
+
+    @property
+    def statistics(self) -> SyncRunStatistics:
+        """What `add` was told, in all."""
+        with self._lock:
+            return self._total
+
+    def add(self, **counts: int) -> None:
+        """Count what was done: fields of SyncRunStatistics. It is written down with the next heartbeat, and at the end."""
+        with self._lock:
+            grown = {name: getattr(self._total, name) + count for name, count in counts.items()}
+            self._total = msgspec.structs.replace(self._total, **grown)
+
+    def flush(self) -> None:
+        """Send a heartbeat now, with what was counted. What goes wrong is logged."""
+        with self._is_beating:
+            if self._has_ended:
+                return
+            try:
+                runs.heartbeat(self._registry, self.run_id, self._told())
+            except Exception as error:
+                why = {"error": str(error), "code": error_code(error)}
+                log.warning("sync_run_heartbeat_failed", sync_run_id=self.run_id, **why)
+
+    def beat(self) -> None:
+        if self._owner is not None and self._owner() is None:
+            self._left_open()
+        else:
+            self.flush()
+
+    def failed(self, error: BaseException, details: Any = None) -> None:
+        """Write an error of this run down, which need not be its end; once, if `end` is given it again."""
+        if error is self._written:
+            return
+        self._written = error
+        log_failure(
+            self._registry,
+            error,
+            self._schema_name,
+            self._table_name,
+            sync_run_id=self.run_id,
+            operation=self._operation,
+            details=details,
+            failure_key=self._failure_key,
+        )
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run: completed; after an error failed; after an interrupt cancelled. Ended before, nothing happens.
+
+        Never raises: what cannot be written down is logged.
+        """
+        if error is None:
+            self._end(SyncStatus.COMPLETED)
+        elif isinstance(error, Exception):
+            self._end(SyncStatus.FAILED, message_of(error), error)
+        else:  # KeyboardInterrupt, SystemExit
+            self._end(SyncStatus.CANCELLED, message_of(error))
+
+    def _left_open(self) -> None:
+        self._end(SyncStatus.CANCELLED, LEFT_OPEN)
+
+    def _end(self, status: SyncStatus, message: str | None = None, error: Exception | None = None) -> None:
+        with self._lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+        self._registry.not_before_close(self._left_open)
+        self._pulse.discard(self)
+        with self._is_beating:  # one that is under way would come after the end
+            pass
+        if error is not None:
+            self.failed(error)
+        try:
+            runs.complete(self._registry, self.run_id, status, self._told(), message)
+        except Exception as problem:  # given up meanwhile, or the registry is gone: the work's outcome stays what it is
+            why = {"error": str(problem), "code": error_code(problem)}
+            log.warning("sync_run_end_not_recorded", sync_run_id=self.run_id, status=status.value, **why)
+
+    def _told(self) -> SyncRunStatistics | None:
+        """The total; none where nothing was told, and the counts are those of the writes that joined."""
+        total = self.statistics
+        return None if total == SyncRunStatistics() else total
+
+
+@retried
+def _begun(registry: Registry, values: runs.Values) -> int:
+    with registry.database.transaction(durable=False) as connection:  # no commit of the run's work outlives it
+        return runs.insert_running(connection, values, heartbeats=True).id
+
+
+def described(
+    registry: Registry,
+    schema_name: str,
+    mode: SyncMode,
+    source_info: Document | None,
+    destination_info: Document | None,
+) -> runs.Values:
+    """What the row of a run of this process says of what it is; the documents are of what JSON has.
+
+    It is remembered: to look for secrets takes some tenths of a millisecond, and each append of rows says the same.
+
+    Raises InvalidName, InvalidInput.
+    """
+    about = (schema_name[:MAX_NAME_LENGTH], mode, source_info, destination_info, registry.owner)
+    return _described(json.dumps(about))  # which takes the names of files too, whatever is in them
+
+
+@lru_cache(maxsize=256)
+def _described(about: str) -> runs.Values:
+    schema_name, mode, source_info, destination_info, owner = json.loads(about)
+    return runs.described(
+        schema_name,
+        mode,
+        source_info=source_info,
+        destination_info=destination_info,
+        instance_id=owner,
+        node_id=socket.gethostname(),
+    )
+
+
+def of_table(table: TableIdentifier) -> dict[str, Any]:
+    """What a Recorder is given of the table that a run writes."""
+    return {
+        "schema_name": ".".join(table.namespace),
+        "table_name": table.name,
+        "destination_info": {"table": str(table)},
+    }
+
+
+@contextmanager
+def recorded(registry: Registry, schema_name: str, mode: SyncMode, **options: Any) -> Iterator[Recorder]:
+    """A run for a block: it ends with the block, failed if that raises, and the exception goes on.
+
+    `options` and what it raises as it starts: as Recorder.
+    """
+    recorder = Recorder(registry, schema_name, mode, **options)
+    try:
+        yield recorder
+    except BaseException as error:
+        recorder.end(error)
+        raise
+    recorder.end()
+
+
+def log_failure(
+    registry: Registry,
+    error: BaseException,
+    schema_name: str,
+    table_name: str | None = None,
+    *,
+    sync_run_id: int | None = None,
+    operation: OperationType | None = None,
+    details: Any = None,
+    failure_key: str | None = None,
+) -> None:
+    """Write an error down with its stack trace; nothing is tried again by itself. Where that fails, it is logged."""
+    try:
+        insert_failure(
+            registry,
+            error,
+            schema_name,
+            table_name,
+            sync_run_id=sync_run_id,
+            operation=operation,
+            details=details,
+            failure_key=failure_key,
+        )
+    except Exception as problem:
+        not_recorded(error, problem, sync_run_id)
+
+
+def insert_failure(
+    registry: Registry,
+    error: BaseException,
+    schema_name: str,
+    table_name: str | None = None,
+    *,
+    sync_run_id: int | None = None,
+    operation: OperationType | None = None,
+    details: Any = None,
+    failure_key: str | None = None,
+    connection: sa.Connection | None = None,
+) -> None:
+    """As `log_failure`, maybe in the caller's transaction. Raises what `error_log.log` does."""
+    error_log.log(
+        registry,
+        schema_name[:MAX_NAME_LENGTH],
+        error_type(error),
+        message_of(error),
+        table_name=table_name,
+        sync_run_id=sync_run_id,
+        error_code=error_code(error),
+        error_details=details,
+        stack_trace=_cut("".join(traceback.format_exception(error)), MAX_TRACE),
+        operation_type=operation,
+        max_retries=0,
+        failure_key=failure_key,
+        connection=connection,
+    )
+
+
+def not_recorded(error: BaseException, problem: Exception, sync_run_id: int | None = None) -> None:
+    """Log an error that could not be written down, and why."""
+    why = {"why": str(problem), "code": error_code(problem)}
+    log.error("error_not_recorded", sync_run_id=sync_run_id, error=message_of(error), **why)
+
+
+def message_of(error: BaseException) -> str:
+    return _cut(str(error) or type(error).__name__, MAX_MESSAGE)
+
+
+def _cut(text: str, limit: int) -> str:
+    """A text without its middle, if it is too long: a trace begins with where it was, and ends with why."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters ...\n{text[-half:]}"

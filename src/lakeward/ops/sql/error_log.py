@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from lakeward.db import dialect, lock_order
+from lakeward.db.conditions import at_least, below, equal
+from lakeward.db.rows import columns
+from lakeward.db.schema import error_log
+from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
+
+_c = error_log.c
+_COLUMNS = columns(error_log, ErrorRecord)
+# Literals, so that a plan sees that the index of what is due serves.
+_DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
+_HAS_KEY = sa.and_(_c.failure_key.is_not(None), _c.status == sa.literal_column("'open'"))
+MAX_ID = (1 << 63) - 1
+
+
+def _record(row: Mapping[Any, Any]) -> ErrorRecord:
+    operation = row["operation_type"]
+    return ErrorRecord(
+        **{
+            **row,
+            "error_type": ErrorType(row["error_type"]),
+            "status": ErrorStatus(row["status"]),
+            "operation_type": None if operation is None else OperationType(operation),
+        }
+    )
+
+
+def insert(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
+    return _record(connection.execute(error_log.insert().values(values).returning(*_COLUMNS)).mappings().one())
+
+
+def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
+    """A failure of a key. If that has an open error, it has occurred once more: it is as it was the last time."""
+    statement = dialect.insert(connection, error_log).values(values)
+    new = ("sync_run_id", "error_type", "error_code", "error_message", "error_details", "stack_trace", "operation_type")
+    changed = {
+        **{name: statement.excluded[name] for name in new},
+        "occurrences": _c.occurrences + 1,
+        "last_occurred_at": statement.excluded.occurred_at,
+    }
+    upsert = statement.on_conflict_do_update(index_elements=[_c.failure_key], index_where=_HAS_KEY, set_=changed)
+    return _record(connection.execute(upsert.returning(*_COLUMNS)).mappings().one())
+
+
+def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord | None:
+    query = sa.select(*_COLUMNS).where(_c.id == error_id)
+    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
+    return None if row is None else _record(row)
+
+
+def update(connection: sa.Connection, error_id: int, values: Mapping[str, Any]) -> ErrorRecord:
+    """One that is locked."""
+    change = error_log.update().where(_c.id == error_id).values(values).returning(*_COLUMNS)
+    return _record(connection.execute(change, execution_options=lock_order.HELD).mappings().one())
+
+
+def page(
+    connection: sa.Connection,
+    *,
+    schema_name: str | None = None,
+    table_name: str | None = None,
+    error_type: ErrorType | None = None,
+    status: ErrorStatus | None = None,
+    sync_run_id: int | None = None,
+    since: datetime | None = None,
+    before: int = MAX_ID,
+    limit: int | None = None,
+) -> list[ErrorRecord]:
+    """The newest first."""
+    query = sa.select(*_COLUMNS).where(
+        _c.id < before,
+        equal(_c.schema_name, schema_name),
+        equal(_c.table_name, table_name),
+        equal(_c.error_type, error_type),
+        equal(_c.status, status),
+        equal(_c.sync_run_id, sync_run_id),
+        at_least(_c.occurred_at, since),
+    )
+    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+
+
+def open_ids(connection: sa.Connection, chosen: ErrorFilter, after: int, limit: int) -> list[int]:
+    """Ids of open ones, ascending from `after` on, locked."""
+    query = sa.select(_c.id).where(
+        _c.status == sa.literal_column("'open'"),
+        _c.id > after,
+        equal(_c.schema_name, chosen.schema_name),
+        equal(_c.table_name, chosen.table_name),
+        equal(_c.sync_run_id, chosen.sync_run_id),
+        equal(_c.error_type, chosen.error_type),
+        equal(_c.error_code, chosen.error_code),
+        below(_c.occurred_at, chosen.before),
+    )
+    return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update(key_share=True)).scalars())
+
+
+def take_due(
+    connection: sa.Connection, now: datetime, until: datetime, limit: int, schema_name: str | None = None
+) -> list[ErrorRecord]:
+    """Hand out open errors whose time has come and that nobody has: the longest due first. They are taken until `until`."""
+    query = sa.select(_c.id).where(_DUE, _c.next_retry_at <= now)
+    query = query.where(sa.or_(_c.claimed_until.is_(None), _c.claimed_until <= now), equal(_c.schema_name, schema_name))
+    ids = list(
+        connection.execute(
+            query.order_by(_c.next_retry_at).limit(limit).with_for_update(key_share=True, skip_locked=True)
+        ).scalars()
+    )
+    if not ids:
+        return []
+    chosen = dialect.in_integers(connection, _c.id, ids)
+    taken = error_log.update().where(chosen).values(claimed_until=until, claim=_c.claim + 1).returning(*_COLUMNS)
+    found = [_record(row) for row in connection.execute(taken).mappings()]
+    return sorted(found, key=lambda error: (error.next_retry_at or now, error.id))
+
+
+def end(
+    connection: sa.Connection, error_ids: Iterable[int], status: ErrorStatus, now: datetime, resolution: str | None
+) -> int:
+    """Resolve or ignore open errors; how many there were."""
+    change = error_log.update().where(dialect.in_integers(connection, _c.id, error_ids), _c.status == "open")
+    values = {"status": status.value, "resolved_at": now, "resolution": resolution}
+    return connection.execute(change.values({**values, "next_retry_at": None, "claimed_until": None})).rowcount
+
+
+def by_retry() -> sa.ColumnElement[bool]:
+    """Whether it was a retry that resolved an error, and nobody by hand: both times are then one."""
+    return sa.and_(_c.status == "resolved", _c.resolved_at == _c.last_retry_at)
+
+
+def since(connection: sa.Connection, moment: datetime, schema_name: str | None = None) -> list[Mapping[str, Any]]:
+    """Hour by hour and type by type: errors, those tried again, and of them those that a retry resolved."""
+    hour = sa.func.substr(_c.occurred_at, 1, 13) if dialect.is_sqlite(connection) else _hour_of_postgresql()
+    retried = _c.retry_count > 0
+    query = sa.select(
+        hour.label("hour"),
+        _c.error_type,
+        sa.func.count().label("errors"),
+        sa.func.sum(sa.case((retried, 1), else_=0)).label("retried"),
+        sa.func.sum(sa.case((by_retry(), 1), else_=0)).label("resolved_by_retry"),
+    ).where(_c.occurred_at >= moment, equal(_c.schema_name, schema_name))
+    grouped = query.group_by(sa.text("1"), _c.error_type).order_by(sa.text("1"), _c.error_type)
+    return [dict(row) for row in connection.execute(grouped).mappings()]
+
+
+def _hour_of_postgresql() -> Any:
+    return sa.func.to_char(sa.func.timezone("UTC", _c.occurred_at), 'YYYY-MM-DD"T"HH24')
+
+
+def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
+    """Delete those resolved or ignored before a time, the oldest first."""
+    old = sa.select(_c.id).where(_c.resolved_at < before).order_by(_c.resolved_at).limit(limit)
+    old = old.with_for_update(skip_locked=True)  # whoever changes many takes them in another order
+    return connection.execute(error_log.delete().where(_c.id.in_(old))).rowcount

@@ -1,0 +1,124 @@
+"""Branches and tags: names for snapshots. What has a name does not expire before its name does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from lakeward.errors import InvalidInput, InvalidName, RefAlreadyExists, RefNotFound, SnapshotNotFound
+from lakeward.iceberg import refs
+from lakeward.names import check_level
+from lakeward.registry import Registry
+from lakeward.snapshots.metadata_change import Change, change
+from lakeward.snapshots.metadata_objects import read_document
+from lakeward.snapshots.snapshot_commit import flush
+from lakeward.tables import tables
+from lakeward.tables.records.properties import INT, LONG
+from lakeward.tables.records.tables import Document, SnapshotRef, Table
+
+CURRENT = -1  # as a snapshot's id: the current one, with all that is pending
+
+
+def list_refs(registry: Registry, table: Table) -> list[SnapshotRef]:
+    """The branches and tags of a table by name, `main` among them once there is a snapshot."""
+    document = read_document(registry, table)
+    return [] if document is None else refs.refs_of(document)
+
+
+def create_ref(registry: Registry, table: Table, ref: SnapshotRef, *, replace: bool = False) -> SnapshotRef:
+    """Give a snapshot a name; with CURRENT, what is pending becomes a snapshot first. Again with the same changes nothing.
+
+    Raises:
+        SnapshotNotFound: there is no such snapshot (any more).
+        RefAlreadyExists: the name is another one's, and `replace` is false.
+        InvalidName: an empty name, `main`, or digits alone, which look like a snapshot's id.
+        InvalidInput: an age or a count below 1, or above what Iceberg holds.
+    """
+    _check(ref)
+    is_current = ref.snapshot_id == CURRENT
+    if is_current:
+        flush(registry, table.table_id, "manual")
+    made = ref
+
+    def edit(found: Table, document: Document, _: datetime) -> Change | None:
+        nonlocal made
+        wanted = document.get("current-snapshot-id") if is_current else ref.snapshot_id
+        if wanted not in refs.snapshots_by_id(document):
+            raise SnapshotNotFound(_no_snapshot(found, ref.snapshot_id, is_current))
+        made = msgspec.structs.replace(ref, snapshot_id=wanted)
+        there = next((each for each in refs.refs_of(document) if each.name == ref.name), None)
+        if there == made:
+            return None
+        if there is not None and not replace:
+            raise RefAlreadyExists(
+                f"{found.identifier} has a {there.type} {ref.name!r} of snapshot {there.snapshot_id}; choose another name, "
+                "or replace it"
+            )
+        return Change(refs.with_ref(document, made))
+
+    change(registry, table.table_id, edit)
+    return made
+
+
+def drop_ref(registry: Registry, table: Table, name: str, type: str) -> SnapshotRef:
+    """Take a branch's or tag's name away; its snapshot stays until it expires.
+
+    Raises:
+        RefNotFound; InvalidName: `main`, which every table has.
+    """
+    _check_not_main(name)
+    dropped: SnapshotRef | None = None
+
+    def edit(found: Table, document: Document, _: datetime) -> Change | None:
+        nonlocal dropped
+        dropped = find(found, document, name)
+        if dropped.type != type:
+            raise RefNotFound(f"{name!r} of {found.identifier} is a {dropped.type}, not a {type}")
+        return Change(refs.without_ref(document, name))
+
+    change(registry, table.table_id, edit)
+    assert dropped is not None
+    return dropped
+
+
+def find(table: Table, document: Document, name: str) -> SnapshotRef:
+    """Raises RefNotFound."""
+    named = refs.refs_of(document)
+    found = next((ref for ref in named if ref.name == name), None)
+    if found is None:
+        there = ", ".join(ref.name for ref in named) or "no names at all"
+        raise RefNotFound(f"{table.identifier} has no branch or tag {name!r}; it has {there}")
+    return found
+
+
+def snapshot_of(registry: Registry, table: Table, name: str) -> int:
+    """The snapshot that a branch or tag names. Raises RefNotFound."""
+    current = tables.load_by_id(registry, table.table_id)
+    return find(current, read_document(registry, current) or {}, name).snapshot_id
+
+
+def _check(ref: SnapshotRef) -> None:
+    check_level(ref.name, ref.type)
+    _check_not_main(ref.name)
+    if ref.name.isdecimal():
+        raise InvalidName(f"{ref.type} {ref.name!r} looks like a snapshot's id; use a name with a letter in it")
+    for option, most in (("min_snapshots_to_keep", INT), ("max_snapshot_age_ms", LONG), ("max_ref_age_ms", LONG)):
+        value = getattr(ref, option)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise InvalidInput(
+                f"{option}={value!r} of {ref.type} {ref.name!r} must be a whole number from 1 to {most:,}"
+            )
+    if ref.type == "tag" and (ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None):
+        raise InvalidInput(f"tag {ref.name!r} names one snapshot: only a branch has others to keep")
+
+
+def _check_not_main(name: str) -> None:
+    if name == refs.MAIN:
+        raise InvalidName(f"{name!r} is the branch that every table has; it is moved by writes and by a rollback alone")
+
+
+def _no_snapshot(table: Table, snapshot_id: int, is_current: bool) -> str:
+    if is_current:
+        return f"{table.identifier} has no snapshot yet: append to it first"
+    return f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list` shows what it has"

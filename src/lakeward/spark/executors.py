@@ -1,0 +1,151 @@
+"""Where a session's tasks run: in this process's own JVM, or on executors of a cluster; and whether those have what is needed.
+
+Each check is a tiny job, once in an application, before the work that would fail without it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakeward.arrow.target import WriteTarget
+from lakeward.errors import ExecutorsUnfit, StorageError
+from lakeward.spark.jvm import first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MOST_TASKS = 200
+_passed: set[tuple[str, str]] = set()  # (application, what it was checked for)
+# What S3's clients for Java say where they find no keys: Iceberg's, and Hadoop's.
+_NO_KEYS = ("Unable to load credentials", "NoAuthWithAWSException", "No AWS Credentials")
+
+_ONE_TRY = re.compile(r"local(\[(\d+|\*)\])?")  # a task that fails there fails its job, and none is lost
+
+
+def master_of(spark: SparkSession) -> str:
+    return spark.conf.get("spark.master", "") or ""
+
+
+def are_remote(spark: SparkSession) -> bool:
+    """Whether tasks may run on other machines; so of a session of Spark Connect, unless it says otherwise."""
+    master = master_of(spark)
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def may_be_lost(spark: SparkSession) -> bool:
+    """Whether a job can succeed though a task of it was lost: with files that nobody will name, and that it may still write."""
+    return _ONE_TRY.fullmatch(master_of(spark)) is None
+
+
+def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[DataFrame, str], object]) -> None:
+    """Have the executors write a few rows below the write's prefix, and see whether they are there.
+
+    Args:
+        write: writes a DataFrame below a prefix in the way that the work will.
+
+    Raises:
+        ExecutorsUnfit: they lack keys, or a folder of the warehouse that all machines share.
+    """
+    place = target.table.location.rsplit("/", 2)[0]
+    if not are_remote(spark) or _is_passed(spark, place):
+        return
+    prefix, count = target.intent.prefix + "trial/", _tasks(spark)
+    try:
+        write(spark.range(0, count, 1, count), prefix)
+    except ExecutorsUnfit:
+        target.outlived.set()
+        raise
+    except Exception as error:
+        target.outlived.set()
+        raise ExecutorsUnfit(
+            no_keys(error, master_of(spark))
+            or f"the executors of {master_of(spark)} cannot write below {place}; nothing was written. Spark says: {_cause(error)}"
+        ) from error
+    try:
+        found = sum(info.location.endswith(".parquet") for info in target.engine.list(prefix))
+    except StorageError:
+        found = 0
+    if found < count:
+        raise ExecutorsUnfit(
+            f"the executors of {master_of(spark)} do not share the folder {place}: of {count} files that they wrote there, {found} "
+            "are to be seen here. Mount one folder at that path on all machines, or use a warehouse on S3"
+        )
+    target.engine.delete_prefix(prefix)
+    _pass(spark, place)
+
+
+def no_keys(error: BaseException, master: str) -> str | None:
+    """What to say of an error that is due to missing keys of S3; none of another."""
+    if not any(each in str(error) for each in _NO_KEYS):
+        return None
+    return (
+        f"the executors of {master or 'this session'} have no keys for S3: those in the environment of this process, such as "
+        "AWS_ACCESS_KEY_ID, do not reach them. Set s3_access_key and s3_secret_key (in lakeward.toml or as LAKEWARD_S3_...), which "
+        "lake.spark() hands on, or give the workers keys or a role of their own"
+    )
+
+
+def check_lakeward(spark: SparkSession, need: str) -> None:
+    """See whether the executors' Python has Lakeward.
+
+    Args:
+        need: what it is needed for, for the message.
+
+    Raises:
+        ExecutorsUnfit
+    """
+    if not are_remote(spark) or _is_passed(spark, "lakeward"):
+        return
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    def missing(_: int) -> str | None:  # pickled by its code, so that it runs where Lakeward is not
+        import sys
+
+        try:
+            import lakeward.arrow.partitioner  # noqa: F401
+        except ImportError as error:
+            return f"{sys.executable} says: {error}"
+        return None
+
+    asked = F.udf(missing, "string", useArrow=False)
+    count = _tasks(spark)
+    try:
+        rows = (
+            spark.range(0, count, 1, count).select(asked("id").alias("why")).where("why IS NOT NULL").limit(1).collect()
+        )
+        why = rows[0]["why"] if rows else None
+    except PySparkException as error:
+        why = f"Python does not run there: {_cause(error)}"
+    if why is not None:
+        raise ExecutorsUnfit(
+            f"{need} runs Lakeward's code on the executors of {master_of(spark)}, and they lack it ({why}). Install lakeward for their "
+            "interpreter (spark.pyspark.python), or ship an environment that has it (spark.archives)"
+        )
+    _pass(spark, "lakeward")
+
+
+def _tasks(spark: SparkSession) -> int:
+    """Enough for each executor to get one."""
+    known = getattr(spark, "_sc", None)
+    return 8 if known is None else max(2, min(known.defaultParallelism, _MOST_TASKS))
+
+
+def _is_passed(spark: SparkSession, what: str) -> bool:
+    return (_application(spark), what) in _passed
+
+
+def _pass(spark: SparkSession, what: str) -> None:
+    _passed.add((_application(spark), what))
+
+
+def _application(spark: SparkSession) -> str:
+    return spark.conf.get("spark.app.id", None) or str(id(spark))
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost cause that Java names, else the first line."""
+    causes = [line for line in str(error).splitlines() if line.startswith("Caused by: ")]
+    return causes[-1].removeprefix("Caused by: ") if causes else first_line(error)

@@ -1,0 +1,208 @@
+"""Changes of a table's metadata: each is a new version, and any version can be brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.db import dialect
+from lakeward.db.retry import retried
+from lakeward.iceberg import evolution, partitions, schemas
+from lakeward.names import TableName
+from lakeward.registry.handle import Registry
+from lakeward.tables import judging
+from lakeward.tables.properties import check_properties
+from lakeward.tables.records.properties import check_level
+from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.sql import tables
+from lakeward.tables.tables import Which, find_locked, no_such_version
+
+
+class Edited(msgspec.Struct, frozen=True):
+    """The new metadata (its version and schema id are set here), and the last ids given where it gave new ones."""
+
+    metadata: TableMetadata
+    last_column_id: int = 0
+    last_partition_id: int = 0
+
+
+# Of the table, locked, and its versions, oldest first; the last one is current.
+Edit = Callable[[sa.Connection, Table, Sequence[TableMetadata]], Edited]
+
+
+@retried
+def alter(registry: Registry, which: Which, change: str, edit: Edit) -> TableMetadata:
+    """Make a new version of a table's metadata by `edit`; one that changes nothing makes none.
+
+    Raises:
+        TableNotFound, InvalidName, and what `edit` raises.
+    """
+    with registry.database.transaction() as connection:
+        table = find_locked(connection, registry, which)
+        # From the registry itself: a version that memory holds would undo what somebody has changed by hand.
+        versions = tables.metadata_versions(connection, table.table_id)
+        edited = edit(connection, table, versions)
+        if edited.metadata == versions[-1]:
+            return versions[-1]
+        return _store(connection, table, versions, edited, change)
+
+
+def _store(
+    connection: sa.Connection, table: Table, earlier: Sequence[TableMetadata], edited: Edited, change: str
+) -> TableMetadata:
+    judging.check_change(connection, table, earlier, edited.metadata, change)
+    now = dialect.now(connection)
+    numbered = {"metadata_version": table.version + 1, "change": change, "created_at": now}
+    version = _with_schema_id(msgspec.structs.replace(edited.metadata, **numbered), earlier)
+    tables.insert_metadata(connection, version)
+    tables.replace_columns(connection, table.table_id, version.schema["fields"])
+    values = {
+        "version": version.metadata_version,
+        "last_column_id": max(table.last_column_id, edited.last_column_id),
+        "last_partition_id": max(table.last_partition_id, edited.last_partition_id),
+        "format": version.format,
+        "last_modified": now,
+    }
+    tables.update(connection, table.table_id, values)
+    return version
+
+
+def _with_schema_id(version: TableMetadata, earlier: Sequence[TableMetadata]) -> TableMetadata:
+    """Equal schemas share an id, as Iceberg has it; a new one gets the next."""
+    equal = [v.schema_version for v in earlier if schemas.same_schema(v.schema, version.schema)]
+    schema_id = equal[0] if equal else max(v.schema_version for v in earlier) + 1
+    return msgspec.structs.replace(
+        version, schema_version=schema_id, schema=schemas.with_schema_id(version.schema, schema_id)
+    )
+
+
+def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]]) -> Edit:
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        schema, last_column_id = change(table, versions[-1])
+        return Edited(msgspec.structs.replace(versions[-1], schema=schema), last_column_id)
+
+    return edit
+
+
+def add_column(registry: Registry, which: Which, path: Any, type: Any, doc: str | None = None) -> TableMetadata:
+    """Raises: InvalidSchema, ColumnNotFound (of a nested path's parent), TableNotFound."""
+    parsed = schemas.parse_type(type)
+    return alter(
+        registry,
+        which,
+        "add_column",
+        _schema_edit(
+            lambda t, m: evolution.add_column(
+                m.schema, t.last_column_id, path, parsed, doc, format_version=t.format_version
+            )
+        ),
+    )
+
+
+def drop_column(registry: Registry, name: TableName, path: Any) -> TableMetadata:
+    """Raises: InvalidSchema (a partition, of earlier files too, or the sort order uses it), ColumnNotFound, TableNotFound."""
+
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        current = versions[-1]
+        schema, last_column_id = evolution.drop_column(
+            current.schema, table.last_column_id, path, [current.partition_by], [current.sort_by]
+        )
+        return Edited(msgspec.structs.replace(current, schema=schema), last_column_id)
+
+    return alter(registry, name, "drop_column", edit)
+
+
+def rename_column(registry: Registry, name: TableName, path: Any, new_name: str) -> TableMetadata:
+    """Raises: InvalidSchema (the name is taken), ColumnNotFound, TableNotFound."""
+    return alter(
+        registry,
+        name,
+        "rename_column",
+        _schema_edit(lambda t, m: evolution.rename_column(m.schema, t.last_column_id, path, new_name)),
+    )
+
+
+def widen_column(registry: Registry, which: Which, path: Any, new_type: Any) -> TableMetadata:
+    """Raises: InvalidSchema (the type is not wider), ColumnNotFound, TableNotFound."""
+    parsed = schemas.parse_type(new_type)
+    return alter(
+        registry,
+        which,
+        "widen_column",
+        _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, path, parsed)),
+    )
+
+
+def move_column(registry: Registry, name: TableName, path: Any, **where: Any) -> TableMetadata:
+    """To the front (`first=True`), or `before` or `after` a column. Raises: InvalidSchema, ColumnNotFound, TableNotFound."""
+    return alter(
+        registry,
+        name,
+        "move_column",
+        _schema_edit(lambda t, m: evolution.move_column(m.schema, t.last_column_id, path, **where)),
+    )
+
+
+def set_properties(registry: Registry, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
+    """Set properties; those whose value is None are removed. Raises: TableNotFound, InvalidInput."""
+    check_properties(properties)
+
+    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
+        merged = {**versions[-1].properties, **properties}
+        kept = {key: str(value) for key, value in merged.items() if value is not None}
+        check_level(kept, versions[-1].compression)
+        return Edited(msgspec.structs.replace(versions[-1], properties=kept))
+
+    return alter(registry, name, "set_properties", edit)
+
+
+def set_partition_spec(registry: Registry, name: TableName, partition_by: Sequence[str | Document]) -> TableMetadata:
+    """Partition what is written from now on otherwise; nothing at all for no partitions. Files that are there stay as they are.
+
+    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    """
+
+    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        current = versions[-1]
+        earlier = [version.partition_by for version in versions]
+        spec, last = partitions.evolved_spec(partition_by, current.schema, earlier, table.last_partition_id)
+        changed = msgspec.structs.replace(current, partition_by=spec, spec_id=spec["spec-id"])
+        return Edited(changed, last_partition_id=last)
+
+    return alter(registry, name, "set_partition_spec", edit)
+
+
+def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | Document]) -> TableMetadata:
+    """Sort what is written from now on otherwise; nothing at all for no order.
+
+    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    """
+
+    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
+        order = partitions.evolved_order(sort_by, versions[-1].schema, [version.sort_by for version in versions])
+        return Edited(msgspec.structs.replace(versions[-1], sort_by=order, sort_order_id=order["order-id"]))
+
+    return alter(registry, name, "set_sort_order", edit)
+
+
+@retried
+def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata:
+    """Bring an earlier version of the metadata back, as a new version. Field ids given since stay given.
+
+    Raises:
+        MetadataVersionNotFound, TableNotFound.
+        InvalidSchema: live files, or those of a write under way, could not be read then.
+        InvalidInput: a property that comes back cannot be used any more.
+    """
+    with registry.database.transaction() as connection:
+        table = find_locked(connection, registry, name)
+        versions = tables.metadata_versions(connection, table.table_id)
+        earlier = next((each for each in versions if each.metadata_version == version), None)
+        if earlier is None:
+            raise no_such_version(table, version)
+        now = versions[-1].properties
+        check_properties({key: value for key, value in earlier.properties.items() if now.get(key) != value})
+        return _store(connection, table, versions, Edited(earlier), f"rollback to {version}")

@@ -1,0 +1,1 @@
+"""Records: plain data, known to every layer above errors."""

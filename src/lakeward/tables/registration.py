@@ -1,0 +1,393 @@
+"""The commit point: registering the files of a write, in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from lakeward.db import lock_order
+from lakeward.errors import (
+    BatchOutOfOrder,
+    FileRefused,
+    IntentLost,
+    TableNotFound,
+)
+from lakeward.iceberg.partitions import canonical_values, partition_fields
+from lakeward.ops import dead_letters
+from lakeward.ops.counted_runs import Counting
+from lakeward.ops.records.operations import SyncRunStatistics
+from lakeward.registry import intents, leases
+from lakeward.registry.handle import Registry
+from lakeward.registry.leases import Lease
+from lakeward.registry.resolve_unknown_commit import settled
+from lakeward.registry.sql import intents as intent_store
+from lakeward.tables import counters, judging
+from lakeward.tables.records.files import AppendResult, Batch, DataFile, Intent, partition_key
+from lakeward.tables.records.properties import FOOTERS
+from lakeward.tables.records.tables import Table, TableMetadata
+from lakeward.tables.sql import batches, footers, retired, tables
+from lakeward.tables.sql import files as file_store
+
+# Takes rows out of the table in the commit of others, before those come, at the registry's time; how many.
+Removing = Callable[[sa.Connection, datetime], int]
+
+MAX_PARTITION_KEY = 2_500  # bytes: an index of PostgreSQL holds some 2,700 a row
+
+
+def register(
+    registry: Registry,
+    table: Table,
+    intent: Intent,
+    files: Sequence[DataFile],
+    *,
+    batch: Batch | None = None,
+    lease: Lease | None = None,
+    removing: Removing | None = None,
+    letters: Sequence[dead_letters.Prepared] = (),
+    repairs: dead_letters.Repair | None = None,
+    run: Counting | None = None,
+    outlived: bool = False,
+) -> AppendResult:
+    """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
+
+    A batch that was applied before changes nothing: the first answer comes back with `replayed`, the intent stays open and
+    its files are the caller's to give up. Where the answer of the commit itself is lost, the intent settles what happened.
+
+    A batch none of whose rows fitted has not spent its key, unless it says what it consumed: sent again it is applied, and its
+    letters are those of the last time.
+
+    Args:
+        removing: what leaves the table in this commit.
+        letters: rows of the same write that did not fit; they become dead letters in this commit.
+        repairs: the letter that the write repairs: this commit resolves it, or, if the write has letters, makes it the first
+            of them.
+        run: the one that this commit counts for.
+        outlived: others may have left more below the intent's prefix, or still write there; see `intents.take_registered`.
+
+    Raises:
+        IntentLost: the intent's lease ran out and recovery has taken it.
+        TableNotFound: the table was dropped.
+        BatchOutOfOrder: the batch does not start where its stream stands.
+        LeaseLost: the lease's fence is no longer current.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it
+            could not be read.
+        SyncRunNotFound: there are letters, and the run that they are of is not there.
+        DeadLetterNotFound, StatusConflict, InvalidInput: of `repairs`, as `dead_letters.settle_repair` raises them.
+        RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
+    """
+    started = time.perf_counter()
+    if intent.table_id != table.table_id:
+        raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
+    write = _Write(table, intent, files, batch, lease, removing, letters, repairs, run, outlived)
+    result = settled(
+        registry,
+        intent,
+        str(table.identifier),
+        commit=lambda: _register(registry, write),
+        lock=lambda connection: lock_order.tables(connection, [table.table_id]),
+        answer=lambda connection: _answer_of(connection, write),
+    )
+    return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
+
+
+class _Write(NamedTuple):
+    table: Table
+    intent: Intent
+    files: Sequence[DataFile]
+    batch: Batch | None
+    lease: Lease | None
+    removing: Removing | None
+    letters: Sequence[dead_letters.Prepared]
+    repairs: dead_letters.Repair | None
+    run: Counting | None
+    outlived: bool
+
+
+def _register(registry: Registry, write: _Write) -> AppendResult:
+    def work(connection: sa.Connection, now: datetime) -> AppendResult:
+        return _register_in(connection, registry, write, now)
+
+    table_id, front = write.table.table_id, registry.front
+    # A lease, and where there are locks of rows a run too, may be held by another table's writers; what leaves, and letters,
+    # are many and large, and would keep others.
+    waits = write.run is not None and write.run.is_shared and not registry.database.is_sqlite
+    if waits or write.lease is not None or write.removing is not None or write.letters or write.repairs:
+        return front.commit_alone(work, table_id=table_id)
+    return front.commit(work, table_id=table_id, weight=len(write.files))
+
+
+def _register_in(connection: sa.Connection, registry: Registry, write: _Write, now: datetime) -> AppendResult:
+    table, batch = write.table, write.batch
+    before = None if batch is None else _answer(connection, table, batch)
+    if batch is not None and before is not None and _is_spent(batch, before):
+        return msgspec.structs.replace(before, replayed=True)
+    if not intents.take_registered(connection, registry, write.intent, now, outlived=write.outlived):
+        _check_lives(
+            table, tables.live_version(connection, table.table_id)
+        )  # a drop takes the table's open intents with it
+        raise IntentLost(
+            f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
+            "taken it; nothing was registered: write again, or raise lease_seconds"
+        )
+    if write.lease is not None:
+        leases.check(connection, write.lease)
+    result = _result(write)
+    if batch is not None:
+        _apply_batch(connection, table, batch, result, now)
+    removed = 0 if write.removing is None else write.removing(connection, now)
+    run_id = None if write.run is None else write.run.count(connection, _counts(write, removed), now)
+    if write.letters or write.repairs or before is not None:
+        _keep_letters(connection, write, result, now, run_id, is_again=before is not None)
+    insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
+    return result
+
+
+def _keep_letters(
+    connection: sa.Connection, write: _Write, result: AppendResult, now: datetime, run_id: int | None, *, is_again: bool
+) -> None:
+    """The dead letters of a write: of a batch that may be sent again they are known by its key."""
+    table, letters = write.table, list(write.letters)
+    where = (".".join(table.namespace), table.name)
+    if write.repairs is not None:
+        again = letters.pop(0) if letters else None
+        dead_letters.settle_repair(connection, where, write.repairs, again, now, sync_run_id=run_id)
+    if write.batch is None or (not is_again and _is_spent(write.batch, result)):
+        dead_letters.insert_prepared(connection, letters, now, sync_run_id=run_id)
+        return
+    source = write.batch.digest(table.table_uuid)
+    dead_letters.replace_of_source(connection, where, source, letters, now, sync_run_id=run_id)
+
+
+def _result(write: _Write) -> AppendResult:
+    return AppendResult(
+        table_uuid=write.table.table_uuid,
+        rows=sum(file.row_count for file in write.files),
+        files=[file.path for file in write.files],
+        bytes=sum(file.size for file in write.files),
+        dead_letters=len(write.letters),
+        content=None if write.batch is None else write.batch.content,
+    )
+
+
+def _counts(write: _Write, removed: int) -> SyncRunStatistics:
+    rows = sum(file.row_count for file in write.files)
+    return SyncRunStatistics(
+        records_processed=rows + len(write.letters),
+        records_inserted=rows,
+        records_deleted=removed,
+        bytes_processed=sum(file.size for file in write.files),
+    )
+
+
+def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
+    """The answer that the batch got when it was applied; none if it was not."""
+    with registry.database.read() as connection:
+        return first_answer_in(connection, table, batch)
+
+
+def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
+    answer = _answer(connection, table, batch)
+    if answer is None or not _is_spent(batch, answer):
+        return None
+    if batch.content is not None and answer.content not in (None, batch.content):
+        raise FileRefused(
+            "already_registered",
+            f"batch {batch.batch_id!r} of stream {batch.stream!r} of {table.identifier} has brought other files before; give "
+            "these a key of their own",
+        )
+    return msgspec.structs.replace(answer, replayed=True)
+
+
+def registered(registry: Registry, locations: Sequence[str]) -> set[str]:
+    """Those of some locations that are files of tables, or were and are in quarantine."""
+    with registry.database.read() as connection:
+        there = [file.file_path for file in file_store.by_paths(connection, locations)]
+        return {*there, *(file.file_path for file in retired.by_paths(connection, locations))}
+
+
+def _answer(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
+    """What the batch was answered the last time, whether it was applied or not."""
+    answer = batches.answer(connection, table.table_id, batch)
+    return None if answer is None else msgspec.convert(answer, AppendResult)
+
+
+def _is_spent(batch: Batch, answer: AppendResult) -> bool:
+    """Whether a batch was applied: not if none of its rows fitted. One that says what it consumed was, since its stream has
+    gone on."""
+    return answer.rows > 0 or not answer.dead_letters or batch.end is not None
+
+
+def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: AppendResult, now: datetime) -> None:
+    """A batch that says what it consumed applies only where its stream stands: after a crash it may be cut elsewhere."""
+    if batch.start is not None or batch.end is not None:
+        found = batches.position(connection, table.table_id, batch.stream)
+        stands = None if found is None else found[0]
+        if found is not None and stands != _as_kept(batch.start):
+            raise BatchOutOfOrder(
+                f"batch {batch.batch_id!r} of stream {batch.stream!r} starts at {batch.start!r}, but the stream stands at "
+                f"{stands!r}; read again from there"
+            )
+        batches.set_position(connection, table.table_id, batch, now)
+    batches.set_answer(connection, table.table_id, batch, result, now)
+
+
+def _as_kept(position: Any) -> Any:
+    """A position as it comes back from the registry: JSON has no tuples, and keys are texts."""
+    return msgspec.json.decode(msgspec.json.encode(position))
+
+
+def insert_files(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    files: Sequence[DataFile],
+    intent_id: str,
+    now: datetime,
+    registered_at: datetime | None = None,
+) -> None:
+    """File rows, footers, statistics and counters of new files; the caller's transaction holds the table's lock.
+
+    `registered_at`: when their rows came to the table, if that was before now.
+
+    Raises:
+        TableNotFound: the table was dropped.
+        FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it
+            could not be read.
+    """
+    if not files:
+        _check_lives(table, tables.live_version(connection, table.table_id))
+        return
+    version = _check_lives(table, counters.add_to_table(connection, table.table_id, files, now))
+    metadata = registry.metadata_version(connection, table.table_id, version)
+    assert metadata is not None
+    judging.check_files(connection, registry, table, metadata, files)
+    files = _canonical(connection, registry, table, metadata, files)
+    update_table_files(connection, table, files, intent_id, now, registered_at)
+    insert_footers(connection, registry, table, metadata, files, now)
+    counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)
+
+
+def _canonical(
+    connection: sa.Connection, registry: Registry, table: Table, current: TableMetadata, files: Sequence[DataFile]
+) -> list[DataFile]:
+    """The files with their partitions in the one spelling by which they are found.
+
+    Raises:
+        FileRefused: wrong_partition, a file's is none of its spec's.
+    """
+    schemas, specs = {current.schema["schema-id"]: current.schema}, {current.spec_id: current.partition_by}
+    if any(file.schema_id not in schemas or file.spec_id not in specs for file in files):
+        for version in registry.metadata_versions(connection, table.table_id, current.metadata_version):
+            schemas[version.schema["schema-id"]] = version.schema
+            specs[version.spec_id] = version.partition_by
+    fields: dict[tuple[int, int], list[tuple[int, str, str, str, str]]] = {}
+    result = []
+    for file in files:
+        spec, key = specs.get(file.spec_id), (file.schema_id, file.spec_id)
+        if spec is not None and (spec["fields"] or file.partition):
+            if key not in fields:
+                fields[key] = partition_fields(schemas.get(file.schema_id, current.schema), spec)
+            file = msgspec.structs.replace(file, partition=canonical_values(fields[key], file.partition))
+        result.append(file)
+    return result
+
+
+def _check_lives(table: Table, version: int | None) -> int:
+    if version is None:
+        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
+    return version
+
+
+def update_table_files(
+    connection: sa.Connection,
+    table: Table,
+    files: Sequence[DataFile],
+    intent_id: str,
+    now: datetime,
+    registered_at: datetime | None = None,
+) -> None:
+    """Insert the rows of table_files. Raises FileRefused: a path is registered already."""
+    rows = [_row(table.table_id, file, intent_id, now, registered_at or now) for file in files]
+    if long := next((row for row in rows if len(row["partition_key"].encode()) > MAX_PARTITION_KEY), None):
+        raise FileRefused(
+            "wrong_partition",
+            f"the partition {long['partition_path'][:80]}... is longer than {MAX_PARTITION_KEY:,} bytes, which no index "
+            "holds; partition by a truncated or bucketed column",
+        )
+    try:
+        file_store.insert(connection, rows)
+    except sa.exc.IntegrityError as error:
+        if not file_store.is_duplicate(error):
+            raise
+        which = files[0].path if len(files) == 1 else f"one of {len(files)} files, {files[0].path} and on,"
+        raise FileRefused(
+            "already_registered", f"{which} is registered already; a file belongs to one table"
+        ) from error
+
+
+def _row(table_id: int, file: DataFile, intent_id: str, now: datetime, registered_at: datetime) -> Mapping[str, Any]:
+    return {
+        "table_id": table_id,
+        "file_name": file.path.rpartition("/")[2],
+        "file_path": file.path,
+        "file_size": file.size,
+        "file_type": file.file_type,
+        "partition_key": partition_key(file.partition),
+        "partition_path": file.partition_path,
+        "row_count": file.row_count,
+        "checksum": file.checksum,
+        "is_compressed": file.is_compressed,
+        "statistics": file.statistics,
+        "split_offsets": file.split_offsets,
+        "schema_id": file.schema_id,
+        "spec_id": file.spec_id,
+        "sort_order_id": file.sort_order_id,
+        "created_at": file.created_at or now,
+        "modified_at": file.modified_at or file.created_at or now,
+        "registered_at": registered_at,
+        "intent_id": intent_id,
+    }
+
+
+def insert_footers(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    metadata: TableMetadata,
+    files: Sequence[DataFile],
+    now: datetime,
+) -> None:
+    """Insert the footers of Parquet files, by the table's policy; one that is too large leaves a row that says so."""
+    if FOOTERS.of(metadata.properties) != "always":
+        return
+    limit = registry.settings.footer_limit
+    rows = [
+        {
+            "file_path": file.path,
+            "table_id": table.table_id,
+            "metadata": file.footer if len(file.footer) <= limit else None,
+            "metadata_size": len(file.footer),
+            "insert_time": now,
+        }
+        for file in files
+        if file.footer is not None
+    ]
+    if rows:
+        footers.insert(connection, rows)
+
+
+def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
+    """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
+    result = _result(write)
+    first = None if write.batch is None else first_answer_in(connection, write.table, write.batch)
+    if first is not None:
+        return result if first.files == result.files else first
+    if not write.files:  # a registration deletes the intent; recovery and a drop leave its row for the last sweep
+        return None if intent_store.is_known(connection, write.intent.intent_id) else result
+    known = [file.intent_id == write.intent.intent_id for file in file_store.by_paths(connection, result.files)]
+    return result if any(known) or retired.by_paths(connection, result.files) else None

@@ -1,0 +1,90 @@
+"""What callers give, checked before a database sees it: each of them would refuse it in a way of its own, or take it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from numbers import Real
+from typing import Any, TypeVar
+
+from lakeward.errors import InvalidInput, InvalidName
+from lakeward.names import is_storable
+
+E = TypeVar("E", bound=Enum)
+
+_MAX_INTEGER = (1 << 63) - 1
+MAX_DAYS = 365_000  # a thousand years: further back or ahead there are no times
+
+
+def whole(value: Any, what: str, least: int = -_MAX_INTEGER - 1, most: int = _MAX_INTEGER) -> int:
+    """A whole number that the databases can hold. Raises InvalidInput."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        raise InvalidInput(f"{what} {_short(value)} is no whole number from {least:,} to {most:,}")
+    return number
+
+
+def whole_or_none(value: Any, what: str, least: int = -_MAX_INTEGER - 1, most: int = _MAX_INTEGER) -> int | None:
+    return None if value is None else whole(value, what, least, most)
+
+
+def page_of(limit: Any, before: Any) -> tuple[int | None, int]:
+    """How many rows a page has at most, None for all; and the id before which it begins. Raises InvalidInput."""
+    return whole_or_none(limit, "limit", 0), _MAX_INTEGER if before is None else whole(before, "before")
+
+
+def text_or_none(value: Any, what: str) -> str | None:
+    """A text to look for. Raises InvalidName: what is no text, or one that no row can have."""
+    if value is not None and (not isinstance(value, str) or not is_storable(value)):
+        raise InvalidName(f"{what} {_short(value)} is no text without NUL and surrogates")
+    return value
+
+
+def one_of(kind: type[E], value: Any, what: str) -> E:
+    """A member, given as one or as its value. Raises InvalidInput: naming what would be accepted."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidInput(f"{what} {_short(value)} is none of {', '.join(each.value for each in kind)}") from None
+
+
+def one_of_or_none(kind: type[E], value: Any, what: str) -> E | None:
+    return None if value is None else one_of(kind, value, what)
+
+
+def moment(value: Any, what: str) -> datetime | None:
+    """A point in time, UTC. Raises InvalidInput: it says no time zone, or is no datetime."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidInput(f"{what} {_short(value)} is no datetime with a time zone; write datetime.now(UTC), say")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"{what} {_short(value)} is before the year 1 or after 9999 in UTC") from None
+
+
+def span(value: Any, what: str, unit: str) -> timedelta:
+    """A number of `unit` (a keyword of timedelta) above 0. Raises InvalidInput: also for more than MAX_DAYS days."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if number > 0:
+        try:
+            found = timedelta(**{unit: number})
+        except OverflowError:  # infinity too
+            found = timedelta.max
+        if timedelta() < found <= timedelta(days=MAX_DAYS):
+            return found
+    raise InvalidInput(f"{what} {_short(value)} must be a number of {unit} above 0, and at most {MAX_DAYS:,} days")
+
+
+def _short(value: Any) -> str:
+    try:
+        shown = repr(value)
+    except (ValueError, RecursionError):  # of numbers with thousands of digits
+        shown = f"a {type(value).__name__}"
+    return shown if len(shown) <= 100 else f"{shown[:80]}..."
