@@ -258,9 +258,11 @@ class Database:
             self.file.check_written(connection.info)
             self._repair(self._gate, self.file)
         self._may_repair = False
-        written = self.file.open_log(connection.info) if durable and self._durable else None
-        if written is None:
-            self.file.check_written(connection.info)
+        written = None
+        if durable and self._durable:
+            written = self.file.open_log(connection.info)
+        else:  # its log is looked at once it is committed
+            self.file.check()
         driver: Any = connection.connection.driver_connection
         self.file.grow_older(driver)
         return written

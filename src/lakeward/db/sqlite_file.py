@@ -24,7 +24,7 @@ from lakeward.errors import ForkedProcess, RegistryLost, RegistryUnavailable
 _CHUNK = 1 << 20
 _LOG = "lakeward_log"  # the key of a connection's own log
 AGE_SECONDS = 60.0  # a registry that is written grows older at least as often: by so much a copy is told from it
-_TICK_NS = 50_000_000  # two changes of a file that are less apart may have the same time
+_TICK_NS = 12_000_000  # two changes of a file that are less apart may have the same time
 # Of the head: SQLite's name for it, user_version and application_id.
 _MAGIC, _AGE, _NUMBER, _HEAD = b"SQLite format 3\0", slice(60, 64), slice(68, 72), 100
 
@@ -102,32 +102,37 @@ class SQLiteFile:
 
     def _check_content(self, changed: int) -> None:
         head = self._head()
-        if head is None:
-            return
-        content = Content(int.from_bytes(head[_NUMBER]), int.from_bytes(head[_AGE]))
-        known = self._content
-        if known is not None and known.number:
-            is_other = not head.startswith(_MAGIC) or content.number != known.number or content.age < known.age
-            self._is_overwritten = self._is_overwritten or is_other
+        if head is not None and self._differs(head):
+            head = self._head(anew=True)  # its descriptor may have become another file's just before it was read
+            self._is_overwritten = self._is_overwritten or (head is not None and self._differs(head))
         if self._is_overwritten:
             raise RegistryLost(
                 f"the registry {self.path} was written over while it was open: it holds what another file or an older copy "
                 "held; end everything that has it open, delete its -wal and -shm, put the right file there, then open it anew"
             )
-        self._content = content
+        if head is None:
+            return
+        self._content = Content(int.from_bytes(head[_NUMBER]), int.from_bytes(head[_AGE]))
         if time.time_ns() - changed > _TICK_NS:
             self._changed = changed
 
-    def _head(self) -> bytes | None:
+    def _differs(self, head: bytes) -> bool:
+        known = self._content
+        if known is None or not known.number:
+            return False
+        number, age = int.from_bytes(head[_NUMBER]), int.from_bytes(head[_AGE])
+        return number != known.number or age < known.age or not head.startswith(_MAGIC)
+
+    def _head(self, *, anew: bool = False) -> bytes | None:
         """The file's first bytes, by a descriptor of SQLite's; none if there is none just now."""
         for again in (False, True):
-            if again:
+            if again or anew:
                 self._descriptor = _descriptor_of(self._opened)
+            if self._descriptor < 0:
+                continue
             with contextlib.suppress(OSError):
                 if _identity_of(self._descriptor) == self._opened:
-                    head = os.pread(self._descriptor, _HEAD, 0)
-                    if _identity_of(self._descriptor) == self._opened:  # no other file has got its number meanwhile
-                        return head
+                    return os.pread(self._descriptor, _HEAD, 0)
         return None
 
     def grow_older(self, connection: sqlite3.Connection) -> None:
@@ -150,7 +155,11 @@ class SQLiteFile:
         Raises RegistryLost: file or log were deleted or replaced.
         """
         self.check()
-        if info.setdefault(_LOG, found := identity(self._log_path)) != found or found is None:
+        try:
+            found = os.stat(self._log_path)
+        except FileNotFoundError:
+            raise self._lost("its write-ahead log ") from None
+        if info.setdefault(_LOG, number := (found.st_dev, found.st_ino)) != number:
             raise self._lost("its write-ahead log ")
 
     def open_log(self, info: dict[Any, Any]) -> int:
@@ -169,8 +178,7 @@ class SQLiteFile:
                 "check the limit of open files (ulimit -n) and the file's rights, then try again"
             ) from error
         status = os.fstat(file)  # cheaper than to look the path up once more
-        found = Identity(status.st_dev, status.st_ino)
-        if info.setdefault(_LOG, found) != found:
+        if info.setdefault(_LOG, number := (status.st_dev, status.st_ino)) != number:
             os.close(file)
             raise self._lost("its write-ahead log ")
         return file
