@@ -40,7 +40,7 @@ $(INSTALLED): pyproject.toml constraints.txt tools/bootstrap.py
 	$(PYTHON) tools/bootstrap.py
 	@touch $@
 
-$(JARS): $(INSTALLED) src/lakeward/toolchain.py
+$(JARS): $(INSTALLED) src/lakeward/spark/toolchain.py
 	@echo "set-up: Spark's jars into .cache/ivy (65 MB)"
 	@$(BIN)/python -m lakeward.spark.toolchain
 	@touch $@

@@ -35,14 +35,8 @@ import lakeward  # noqa: E402
 from lakeward.arrow.target import WriteTarget  # noqa: E402
 from lakeward.arrow.write import write_arrow  # noqa: E402
 from lakeward.names import parse_table  # noqa: E402
-from lakeward.registry import (
-    Registry,
-    intents,
-)
-from lakeward.tables import (
-    registration,
-    tables,
-)
+from lakeward.registry import Registry, intents  # noqa: E402
+from lakeward.tables import registration, tables  # noqa: E402
 from lakeward.tables.records.files import DataFile  # noqa: E402
 from lakeward.tables.records.tables import Table  # noqa: E402
 

@@ -507,7 +507,9 @@ LOOKUPS: dict[str, list[Call]] = {
 def _modules() -> dict[str, Any]:
     root = Path(lakeward.__path__[0])
     paths = [*root.glob("*/sql/*.py"), *(path for path in root.glob("db/*.py") if path.stem not in NO_QUERIES)]
-    names = {path.stem: ".".join(path.relative_to(root).with_suffix("").parts) for path in paths if path.stem != "__init__"}
+    names = {
+        path.stem: ".".join(path.relative_to(root).with_suffix("").parts) for path in paths if path.stem != "__init__"
+    }
     return {name: importlib.import_module(f"lakeward.{names[name]}") for name in sorted(names)}
 
 

@@ -108,7 +108,9 @@ def test_values_are_the_same_type_for_type_whatever_the_order_of_keys() -> None:
         assert lossless_json.same({"a": kind(numbers)}, {"a": kind(numbers[::-1])})
     assert lossless_json.same({1: "a", (2,): {3: 4, 5: 6}}, {(2,): {5: 6, 3: 4}, 1: "a"})
     assert not lossless_json.same({1: "a"}, {True: "a"})
-    assert list(lossless_json.loads(lossless_json.dumps({2: "b", 1: "a"}))) == [2, 1], "written in the order that was given"
+    assert list(lossless_json.loads(lossless_json.dumps({2: "b", 1: "a"}))) == [2, 1], (
+        "written in the order that was given"
+    )
 
 
 class _Kind(enum.Enum):
@@ -118,7 +120,10 @@ class _Kind(enum.Enum):
 
 
 def test_a_member_of_an_enumeration_is_kept_as_its_value() -> None:
-    assert lossless_json.loads(lossless_json.dumps({"a": _Kind.PRICE, "b": _Kind.NAME})) == {"a": Decimal("1.5"), "b": "name"}
+    assert lossless_json.loads(lossless_json.dumps({"a": _Kind.PRICE, "b": _Kind.NAME})) == {
+        "a": Decimal("1.5"),
+        "b": "name",
+    }
     with pytest.raises(InvalidInput, match=r"value\.a is of the type builtins\.object"):
         lossless_json.dumps({"a": _Kind.NONE})
 

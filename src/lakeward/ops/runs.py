@@ -115,7 +115,11 @@ def insert_whole(
 
 def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
     """A document to show to people: without secrets, and with the repr of what JSON cannot hold."""
-    return None if value is None else lossless_json.loads(lossless_json.dumps(redaction.document(value, known), what, lenient=True))
+    return (
+        None
+        if value is None
+        else lossless_json.loads(lossless_json.dumps(redaction.document(value, known), what, lenient=True))
+    )
 
 
 @retried

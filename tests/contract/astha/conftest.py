@@ -1,28 +1,20 @@
-"""An open registry of each kind, and Asthas on it that are stopped at the end."""
+"""Asthas on a registry that are stopped at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from lakeward.astha import Astha
 from lakeward.registry import Registry
-from tests.support import registries
 from tests.support.asthas import Recorder, component, quick
 from tests.support.waiting import until
 
 
 class Start(Protocol):
     def __call__(self, *components: Recorder, register: dict[str, Any] | None = None, **config: Any) -> Astha: ...
-
-
-@pytest.fixture
-def registry(made_url: str, tmp_path: Path) -> Iterator[Registry]:
-    with registries.open_at(made_url, tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

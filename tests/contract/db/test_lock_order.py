@@ -112,7 +112,9 @@ def test_a_change_of_a_watched_row_has_its_table_locked_whoever_makes_it(lake: L
 
 
 def test_every_table_that_the_feed_watches_is_behind_the_door() -> None:
-    assert {name for name, guard in lock_order.GUARDED.items() if guard == "tables"} >= schema.WATCHED.keys() - {"tables"}
+    assert {name for name, guard in lock_order.GUARDED.items() if guard == "tables"} >= schema.WATCHED.keys() - {
+        "tables"
+    }
     assert set(lock_order.ORDER) - {"names"} <= schema.metadata.tables.keys()
 
 

@@ -68,7 +68,9 @@ class Rivals:
         state = snapshots.pending(lake.registry, table.table_id, with_files=False)
         try:
             with intents.declared(lake.registry, table, "flush") as intent:
-                self._real(lake.registry, state.table, intent, snapshot_commit.build(lake.registry, state, intent), "manual")
+                self._real(
+                    lake.registry, state.table, intent, snapshot_commit.build(lake.registry, state, intent), "manual"
+                )
         except Conflict:
             pass
 

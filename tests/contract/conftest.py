@@ -1,4 +1,4 @@
-"""An open registry of each kind for every test of this folder."""
+"""A registry of each kind, made and empty, for every test of these folders."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from lakeward.db.database import Database
 from lakeward.registry import Registry
 from tests.support import registries
+
+
+@pytest.fixture
+def database(made_url: str) -> Iterator[Database]:
+    opened = Database(made_url)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
