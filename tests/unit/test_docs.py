@@ -25,6 +25,13 @@ from tools import reference
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+def test_files_that_the_architecture_names_are_there() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_/]+\.py)`", text)
+    assert len(named) > 20
+    assert [each for each in named if not (Path(lakeward.__file__).parent / each).exists()] == []
+
+
 def test_the_reference_names_every_setting() -> None:
     text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
     assert [f.name for f in fields(Settings) if f"`{f.name}`" not in text] == []

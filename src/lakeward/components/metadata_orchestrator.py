@@ -1,6 +1,6 @@
 """The metadata orchestrator: watches over the write front, through which every registration of this process goes.
 
-The front itself (`registry.write_front`) works without it, since no write may depend on a component. What this adds: it says
+The front itself (`db.group_commit`) works without it, since no write may depend on a component. What this adds: it says
 whether the front gets on, gives its figures, sets how large groups get, and keeps what a commit needs to know at hand, by
 the events of the feed: the metadata of the tables that are written to is read when it changes, and not behind the gate while
 other writers wait.

@@ -134,7 +134,7 @@ def give_up(registry: Registry, intent: Intent, *, sweep_again: bool = False) ->
 def declared(registry: Registry, whose: Table | Topic, kind: str = "write") -> Iterator[Intent]:
     """An intent for a block that commits it. If anything goes wrong in the block, the write is given up.
 
-    Not for a block whose error may leave it unknown whether it was committed (settling.py). Raises as `open_intent`.
+    Not for a block whose error may leave it unknown whether it was committed (resolve_unknown_commit.py). Raises as `open_intent`.
     """
     intent = open_intent(registry, whose, kind)
     try:
