@@ -22,11 +22,11 @@ from lakeward.cli.shared import (
     act,
     ids_or_filter,
     manager,
-    moment,
     row,
     show_one,
 )
 from lakeward.cli.tables import LimitOption
+from lakeward.cli.times import point_in_time
 
 if TYPE_CHECKING:
     from lakeward.metadata import ErrorFilter, ErrorRecord
@@ -67,7 +67,7 @@ class Which:
             sync_run_id=self.run,
             error_type=self.kind,  # type: ignore[arg-type]
             error_code=self.code,
-            before=moment(self.before),
+            before=point_in_time(self.before),
         )
         which = "errors: their ids, or --schema, --table, --run, --type, --code, --before, or --all for all open ones"
         return ids_or_filter(self.errors, chosen, self.every, which)
@@ -98,7 +98,7 @@ def list_errors(
 ) -> None:
     """List errors, the newest first."""
     with manager(context) as metadata:
-        found = metadata.list_errors(schema, table, kind, status, run, moment(since), limit or None)  # type: ignore[arg-type]
+        found = metadata.list_errors(schema, table, kind, status, run, point_in_time(since), limit or None)  # type: ignore[arg-type]
     show_rows("errors", [row(each) for each in found], _COLUMNS, to=context)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from lakeward.cli.command import Context, group
 from lakeward.cli.render import as_row, show_record, show_rows
-from lakeward.cli.shared import with_zone
+from lakeward.cli.times import with_zone
 from lakeward.errors import InvalidInput
 from lakeward.log.records import Topic
 

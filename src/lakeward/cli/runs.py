@@ -15,12 +15,12 @@ from lakeward.cli.shared import (
     SinceOption,
     TableOption,
     manager,
-    moment,
     people,
     row,
     show_one,
 )
 from lakeward.cli.tables import LimitOption
+from lakeward.cli.times import point_in_time
 
 if TYPE_CHECKING:
     from lakeward.metadata import SyncRun
@@ -61,7 +61,7 @@ def list_runs(
 ) -> None:
     """List runs, the newest first."""
     with manager(context) as metadata:
-        found = metadata.list_sync_runs(schema, status, mode, moment(since), limit or None, table_name=table)  # type: ignore[arg-type]
+        found = metadata.list_sync_runs(schema, status, mode, point_in_time(since), limit or None, table_name=table)  # type: ignore[arg-type]
     _show_list(context, found)
 
 

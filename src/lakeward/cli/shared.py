@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -44,7 +43,6 @@ _EXACT = (
     "destination_info",
     "source_position",
 )
-_SPANS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 @contextmanager
@@ -97,25 +95,3 @@ def act(
         return many(chosen), []
     done = [one(each) for each in ids or ()]
     return len(done), done
-
-
-def with_zone(time: datetime, shown: str) -> datetime:
-    """The time, if it says its zone. `shown`: how it was given. Raises InvalidInput: it does not."""
-    if time.tzinfo is None:
-        raise InvalidInput(f"{shown} has no zone; write {time.isoformat()}Z or {time.isoformat()}+01:00")
-    return time
-
-
-def moment(text: str | None) -> datetime | None:
-    """Raises InvalidInput: it is neither a time nor a span."""
-    if text is None:
-        return None
-    try:
-        if text[-1:] in _SPANS:
-            return datetime.now(UTC) - timedelta(**{_SPANS[text[-1]]: float(text[:-1])})
-        found = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"{text!r} is no time; write 2026-01-02T03:04:05Z, or 90m, 12h, 7d for so long ago"
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -10,9 +10,9 @@ import typer
 from lakeward.cli.command import Context, group, limited
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
-from lakeward.cli.shared import with_zone
 from lakeward.cli.tables import LimitOption, TableArgument
-from lakeward.errors import InvalidInput, LakewardError, TableNotFound
+from lakeward.cli.times import parse_age, parse_time
+from lakeward.errors import LakewardError, TableNotFound
 
 if TYPE_CHECKING:
     from lakeward.lake import Lake
@@ -193,24 +193,3 @@ def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
 
 def _show(context: Context, ref: SnapshotRef) -> None:
     show_record(as_row(ref), to=context)
-
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def parse_age(text: str) -> timedelta:
-    """'7d', '12h', '30m', '90s' -> a timedelta. Raises InvalidInput."""
-    unit, number = _UNITS.get(text[-1:]), text[:-1]
-    if unit is None or not (number.isascii() and number.isdecimal()) or len(number) > 7:
-        raise InvalidInput(f"{text!r} is no age; write a number and s, m, h or d, such as 7d")
-    return timedelta(**{unit: int(number)})
-
-
-def parse_time(text: str) -> datetime | timedelta:
-    """An age as above, or '2026-01-02T03:04:05Z'. Raises InvalidInput."""
-    if text[-1:] in _UNITS:
-        return parse_age(text)
-    try:
-        return with_zone(datetime.fromisoformat(text), repr(text))
-    except ValueError:
-        raise InvalidInput(f"{text!r} is neither an age such as 7d nor a time such as 2026-01-02T03:04:05Z") from None

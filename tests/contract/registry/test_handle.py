@@ -166,7 +166,7 @@ PROCESS = """
 import sys
 from pathlib import Path
 from tests.support.registries import open_at, register
-from lakeward.registry import tables
+from lakeward.tables import tables
 with open_at(sys.argv[1], Path(sys.argv[2])) as registry:
     table = tables.load(registry, "sales.orders")
     for number in range(25):

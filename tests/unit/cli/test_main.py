@@ -149,7 +149,7 @@ def test_db_sizes_lists_the_tables_and_db_vacuum_says_what_it_freed(tmp_path: Pa
     assert "registry_changes" in shown and "database sqlite" in shown
     for full in ((), ("--full",)):
         freed = json.loads(lakeward("db", "vacuum", "--json", *options, *full).stdout)
-        assert freed["full"] == bool(full) and freed["freed_bytes"] >= 0 and freed["seconds"] >= 0
+        assert freed["full"] == bool(full) and {"freed_bytes", "seconds"} <= freed.keys()
     assert not (tmp_path / "warehouse").exists()
 
 
