@@ -198,7 +198,7 @@ def cache_folder() -> Path:
     """Where fetched things are kept: LAKEWARD_CACHE_DIR, else a checkout's own .cache, else the user's cache folder."""
     if given := os.environ.get("LAKEWARD_CACHE_DIR"):
         return Path(given).absolute()
-    checkout = Path(__file__).resolve().parents[2]
+    checkout = Path(__file__).resolve().parents[3]
     if (checkout / "pyproject.toml").exists() and (checkout / "src" / "lakeward").is_dir():
         return checkout / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakeward"
