@@ -215,7 +215,11 @@ def encode(document: Document, codec: str = "none") -> bytes:
     return gzip.compress(data, GZIP_LEVEL, mtime=0) if codec == GZIP else data
 
 
-_DAMAGED = "a metadata file of {} bytes is damaged: it is no JSON object, or its compressed data breaks; bring it back from a backup, or write the table's metadata anew with `lakeward repair`"
+def _damaged(data: bytes) -> StorageError:
+    return StorageError(
+        f"a metadata file of {len(data)} bytes is damaged: it is no JSON object, or its compressed data breaks; bring it back from a "
+        "backup, or write the table's metadata anew with `lakeward repair`"
+    )
 
 
 def plain(data: bytes) -> bytes:
@@ -223,7 +227,7 @@ def plain(data: bytes) -> bytes:
     try:
         return gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data
     except (OSError, EOFError, zlib.error) as error:
-        raise StorageError(_DAMAGED.format(len(data))) from error
+        raise _damaged(data) from error
 
 
 def decode(data: bytes) -> Document:
@@ -235,4 +239,4 @@ def decode(data: bytes) -> Document:
     try:
         return msgspec.json.decode(plain(data), type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise StorageError(_DAMAGED.format(len(data))) from error
+        raise _damaged(data) from error

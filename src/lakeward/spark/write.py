@@ -72,7 +72,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         dataframe: columns by name, see `matched_columns`. Without rows no file is written.
         catalog: the name under which the DataFrame's session knows Lakeward's catalog.
 
-    Rows that do not fit go to `target.broken`, if there is one (see `spark_broken`).
+    Rows that do not fit go to `target.broken`, if there is one (see `broken_rows`).
 
     Raises:
         SparkConnectUnsupported: the session has no JVM that this process can reach.
@@ -339,7 +339,7 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
         raise InvalidInput(f"the DataFrame cannot be written to {table}: {first_line(str(error))}") from error
     except PySparkException as error:
         text = str(error)
-        if found := re.search(r"lakeward\.errors\.FileRefused: (.+)", text):  # of `spark_values`
+        if found := re.search(r"lakeward\.errors\.FileRefused: (.+)", text):  # of `values`
             raise FileRefused("wrong_type", f"a row does not fit {table}: {found[1]}") from error
         if BROKEN in text:
             raise FileRefused(

@@ -1,1 +1,1 @@
-"""Records: plain data, known to every layer above errors."""
+"""Records: plain data, which every room may know."""
