@@ -22,6 +22,7 @@ from lakeward.errors import FileRefused, InvalidInput
 from lakeward.tables.records.tables import Document
 
 BLOCK = 1 << 20  # bytes that are parsed at a time
+_DELIMITERS = (",", ";", "\t", "|")
 
 
 def read_csv(
@@ -54,6 +55,7 @@ def read_csv(
         if opened is None:
             return
         reader, end = opened
+        _check_apart(reader.schema.names, wanted, name, delimiter)
         try:
             plan = schema_plan(_with_types(reader.schema, wanted), wanted, written=True)
         except InvalidInput as error:
@@ -75,6 +77,19 @@ def read_csv(
             raise FileRefused(
                 "truncated", f"{name}: a quote of its last row is left open; close it, or copy the file again"
             )
+
+
+def _check_apart(names: Sequence[str], wanted: Wanted, name: str, delimiter: str) -> None:
+    """Raises FileRefused (unknown_column): what seems to stand between the names is another character."""
+    if len(names) != 1 or names[0] in wanted.schema.names:
+        return
+    found = next((each for each in _DELIMITERS if each != delimiter and each in names[0]), None)
+    if found is not None:
+        raise FileRefused(
+            "unknown_column",
+            f"{name}: its first line is {accepted.shown(names[0])}, with {found!r} between the names; a file of CSV has ',' there, "
+            "and one of tsv a tab: convert it, or call it by its right format (.csv, .tsv; --format)",
+        )
 
 
 class _End:
@@ -131,7 +146,8 @@ class _Torn:
         number = row.number - 1  # the names are its first
         self._numbers.append(number)
         self._last = row.text
-        message = f"{row.actual_columns} fields, where the first line has {row.expected_columns}"
+        fields = "field" if row.actual_columns == 1 else "fields"
+        message = f"{row.actual_columns} {fields}, where the first line has {row.expected_columns}"
         self._waiting.append(self.of(row.text, "unreadable", message, number))
         return "skip"
 

@@ -27,7 +27,8 @@ from lakeward.storage.engine import CHUNK_SIZE, StorageEngine
 from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.storage.parquet_footers import encode_footer
-from lakeward.tables.records.files import DataFile, PartitionValues, partition_key
+from lakeward.tables.records.files import DataFile, PartitionValues, partition_key, shown_path
+from lakeward.tables.records.properties import REDACTED_COLUMNS
 from lakeward.tables.records.tables import Document
 
 _PARQUET_MAGIC = (b"PAR1", b"PARE")
@@ -73,7 +74,7 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
         judges=target.broken is not None,
         properties=target.metadata.properties,
     )
-    places = [(os.fspath(path), *located(target.engine, os.fspath(path))) for path in paths]
+    places = [(shown_path(path), *located(target.engine, os.fspath(path))) for path in paths]
     versions = [_version(location, engine) for _, location, engine in places]
     broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice
     sources = [_checked(target, *where, wanted, broken) for where in places]
@@ -102,7 +103,7 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
 def _checked(
     target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
 ) -> ParquetSource | TextSource:
-    read = _reader_of_text(path, location, engine)
+    read = _reader_of_text(path, location, engine, quotes=not REDACTED_COLUMNS.of(target.metadata.properties))
     if read is None:
         return parquet_check.check(path, location, engine, target, wanted)
     source = TextSource(path, location, engine, read)
@@ -136,8 +137,8 @@ def _version(location: str, engine: StorageEngine) -> tuple[int, datetime] | Non
         return None
 
 
-def _reader_of_text(path: str, location: str, engine: StorageEngine) -> ReadText | None:
-    """What reads a file by its first character or its name; none for Parquet.
+def _reader_of_text(path: str, location: str, engine: StorageEngine, *, quotes: bool = True) -> ReadText | None:
+    """What reads a file by its first character or its name; none for Parquet. `quotes`: a refusal may show how it begins.
 
     Raises:
         FileRefused: not_found, truncated (an empty file) or wrong_format.
@@ -150,7 +151,7 @@ def _reader_of_text(path: str, location: str, engine: StorageEngine) -> ReadText
             head = _head(source)
     except ObjectNotFound as error:
         raise FileRefused("not_found", f"{path}: there is no such file; check the path") from error
-    name = path.lower()
+    name = location.lower()
     for ending in _COMPRESSED_ENDINGS:
         name = name.removesuffix(ending)
     if name.endswith(".csv"):
@@ -163,8 +164,11 @@ def _reader_of_text(path: str, location: str, engine: StorageEngine) -> ReadText
         return json_read.read_json_lines
     if not start:
         raise FileRefused("truncated", f"{path} is empty; a Parquet file without rows has a footer all the same")
+    seen = f" It begins with {head.decode(errors='replace').splitlines()[0]!r}" if quotes and head else ""
     raise FileRefused(
-        "wrong_format", f"{path} is neither Parquet nor JSON, nor CSV by its name (.csv, .tsv); convert or rename it"
+        "wrong_format",
+        f"{path} is neither Parquet nor JSON, nor CSV by its name (.csv, .tsv) or by --format csv, which is for standard input "
+        f"and pipes; convert it, rename it, or say its format.{seen}",
     )
 
 

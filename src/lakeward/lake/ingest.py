@@ -19,7 +19,7 @@ from lakeward.ops.records.operations import Document, OperationType, SyncMode, S
 from lakeward.ops.run_recorder import of_table, recorded
 from lakeward.registry import Registry
 from lakeward.tables import registration, tables
-from lakeward.tables.records.files import AppendResult, Batch
+from lakeward.tables.records.files import AppendResult, Batch, shown_path
 
 FIRST_FILES = 10  # whose names a run keeps
 SHORT_ROWS = 100_000  # take some tenths of a second
@@ -88,7 +88,7 @@ class _Given(NamedTuple):
 def _described(data: Any) -> _Given:
     paths, rows = writes.paths_or_rows(data)
     if paths is not None:
-        first = [str(path) for path in paths[:FIRST_FILES]]
+        first = [shown_path(path) for path in paths[:FIRST_FILES]]
         return _Given(paths, {"kind": "files", "count": len(paths), "first": first}, is_short=False)
     if writes.is_dataframe(rows):
         return _Given(rows, {"kind": "dataframe"}, is_short=False)

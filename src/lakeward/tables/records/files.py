@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from datetime import datetime
 from typing import Any
 
@@ -146,6 +147,21 @@ class PartitionMetadata(msgspec.Struct, frozen=True):
     metadata: bytes | None
     metadata_size: int
     insert_time: datetime
+
+
+class NamedCopy(msgspec.Struct, frozen=True):
+    """A path of a copy that is made for a moment: messages, runs and dead letters say what it is a copy of."""
+
+    path: str
+    name: str
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """What a person knows a file by."""
+    return path.name if isinstance(path, NamedCopy) else os.fspath(path)
 
 
 class Intent(msgspec.Struct, frozen=True):
