@@ -478,6 +478,7 @@ CALLS: dict[str, list[Call]] = {
 _PARTITION = {"warehouse_id": 1, "name": "o1", "partition_id": 1}
 _MARKER = {"schema_name": "s1", "table_key": "t1", "marker_type": "stream"}
 LOOKUPS: dict[str, list[Call]] = {
+    "error_log.OPEN_OF_KEY": [lambda m, c: m.OPEN_OF_KEY.one(c, {"failure_key": "k-1"})],
     "topics.BY_ID": [lambda m, c: m.BY_ID.one(c, {"topic_id": 1})],
     "partitions.BY_ID": [lambda m, c: m.BY_ID.one(c, {"topic_id": 1, "partition_id": 1})],
     "segments.AT_OFFSET_BY_ID": [

@@ -73,8 +73,10 @@ class Context(Output):
 
         return load_settings(self.config, registry=self.registry, warehouse=self.warehouse, **others)
 
-    def lake(self, *, make: bool = False, **others: Any) -> Lake:
+    def lake(self, *, make: bool = False, attended: bool = True, **others: Any) -> Lake:
         """The lakehouse, open; the caller closes it. Only with `make` is one made where there is none.
+
+        `attended`: what is refused needs nobody but whoever ran the command.
 
         Raises:
             RegistryOutdated: there is none.
@@ -83,7 +85,9 @@ class Context(Output):
         from lakeward.lake import connect
 
         log_to_stderr()
-        return connect(self.registry, self.warehouse, config=self.config, create=make, **others)
+        lake = connect(self.registry, self.warehouse, config=self.config, create=make, **others)
+        lake.registry.is_attended = attended
+        return lake
 
     @contextmanager
     def opened_registry(self) -> Iterator[Registry]:
@@ -92,6 +96,7 @@ class Context(Output):
 
         log_to_stderr()
         with open_registry(self.settings(), create=False, touch_warehouse=False) as registry:
+            registry.is_attended = True
             yield registry
 
 

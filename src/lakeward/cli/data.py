@@ -70,7 +70,9 @@ def append(
 
     All are checked before the first is copied in; the originals are not touched.
     """
-    with _with_pipes(files, format) as paths, context.lake(metadata_updates="sync" if sync else None) as lake:
+    attended = batch is None  # what has a key is a job's, and is to be repeated until it is done
+    sync_or_not = "sync" if sync else None
+    with _with_pipes(files, format) as paths, context.lake(attended=attended, metadata_updates=sync_or_not) as lake:
         result = lake.append(parse_name(table), paths, batch, repairs=repairs)
     _show(context, result)
     if max_dead_letters is not None and result.dead_letters > max_dead_letters:

@@ -45,7 +45,7 @@ def serve(
     if unknown := left_out - set(COMPONENTS):
         raise InvalidInput(f"--without {unknown.pop()!r} is none of {', '.join(COMPONENTS)}")
     settings = context.settings(token=token)
-    with context.lake(make=create, **spark.settings()) as lake:
+    with context.lake(make=create, attended=False, **spark.settings()) as lake:
         try:
             run(lake, host, port, settings.token, [name for name in COMPONENTS if name not in left_out])
         except (KeyboardInterrupt, SystemExit) as ended:

@@ -6,6 +6,9 @@ thousand rows in memory take milliseconds: their run is one row, written with th
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,13 +16,13 @@ import pyarrow as pa
 
 from lakeward.lake import writes
 from lakeward.names import TableIdentifier
-from lakeward.ops import runs
+from lakeward.ops import error_log, runs
 from lakeward.ops.counted_runs import Completed, Counting, Joined, at_once
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRun
 from lakeward.ops.run_recorder import of_table, recorded
 from lakeward.registry import Registry
 from lakeward.tables import registration, tables
-from lakeward.tables.records.files import AppendResult, Batch, shown_path
+from lakeward.tables.records.files import AppendResult, Batch, NamedCopy, shown_path
 
 FIRST_FILES = 10  # whose names a run keeps
 SHORT_ROWS = 100_000  # take some tenths of a second
@@ -46,8 +49,6 @@ def ingest(
         SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was written.
     """
     about = {"mode": SyncMode.BATCH, "operation": OperationType.INSERT, **of_table(name)}
-    if batch is not None:  # one that fails at each pass of a job that is repeated is one error
-        about["failure_key"] = batch.digest(*name.namespace, name.name)
     which: tables.Which = name
     if batch is not None and isinstance(
         data, Iterator
@@ -60,6 +61,21 @@ def ingest(
                     once.did_nothing()
             return first
     given = _described(data)
+    key = _failure_key(name, given, batch)
+    result = _written(registry, which, given, write, run, {**about, "failure_key": key})
+    if key is not None:
+        error_log.succeeded(registry, key)
+    return result
+
+
+def _written(
+    registry: Registry,
+    which: tables.Which,
+    given: _Given,
+    write: Callable[[tables.Which, Any, Counting], AppendResult],
+    run: Run,
+    about: dict[str, Any],
+) -> AppendResult:
     if run is not None:
         return write(which, given.data, joined(registry, run))
     if not given.is_short:
@@ -79,21 +95,39 @@ def joined(registry: Registry, run: SyncRun | int) -> Joined:
     return Joined(run_id)
 
 
+def _failure_key(name: TableIdentifier, given: _Given, batch: Batch | None) -> str | None:
+    """What is the same at each pass of a job that is repeated: its failures are one error, which a success resolves."""
+    owner = (*name.namespace, name.name)
+    if batch is not None:
+        return batch.digest(*owner)
+    if given.paths is None:
+        return None
+    return "files:" + hashlib.sha256(json.dumps([*owner, *given.paths]).encode()).hexdigest()
+
+
 class _Given(NamedTuple):
     data: Any  # an iterator of paths as a list
     source: Document
     is_short: bool  # it is written in a moment
+    paths: list[str] | None = None
 
 
 def _described(data: Any) -> _Given:
     paths, rows = writes.paths_or_rows(data)
     if paths is not None:
-        first = [shown_path(path) for path in paths[:FIRST_FILES]]
-        return _Given(paths, {"kind": "files", "count": len(paths), "first": first}, is_short=False)
+        names = [shown_path(path) for path in paths]
+        source = {"kind": "files", "count": len(paths), "first": names[:FIRST_FILES]}
+        return _Given(paths, source, is_short=False, paths=[_place(path) for path in paths])
     if writes.is_dataframe(rows):
         return _Given(rows, {"kind": "dataframe"}, is_short=False)
     is_arrow = hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")
     return _Given(rows, {"kind": "arrow" if is_arrow else "rows"}, _is_short(rows))
+
+
+def _place(path: str | os.PathLike[str]) -> str:
+    """The same for a file wherever a job runs."""
+    name = shown_path(path)
+    return name if isinstance(path, NamedCopy) or "://" in name else os.path.abspath(name)
 
 
 def _is_short(rows: Any) -> bool:

@@ -14,7 +14,9 @@ from lakeward import lossless_json, validation
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict, TransactionConflict
+from lakeward.logs import log as log_of_process
 from lakeward.ops import claims, dead_letters, redaction, runs
+from lakeward.ops.error_types import error_code
 from lakeward.ops.positions import check_names, joined
 from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
 from lakeward.ops.sql import dead_letters as stored_letters
@@ -24,6 +26,7 @@ from lakeward.registry.handle import Registry
 PAGE = 100
 CLAIM_SECONDS = 300.0  # how long what errors_due hands out is kept from others
 MAX_RETRIES = 1_000_000
+TOLD = "told to whoever ran the command"
 BULK = 500  # errors that one transaction ends
 
 
@@ -68,6 +71,7 @@ def log(
     backoff: Backoff = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
     failure_key: str | None = None,
+    is_told: bool = False,
     connection: sa.Connection | None = None,
 ) -> ErrorRecord:
     """Write down an error. Texts and details are stored without secrets, the record as it is but for `redact_columns`.
@@ -77,6 +81,7 @@ def log(
     Args:
         failure_key: what fails, such as a batch that is sent again and again: its open error, if there is one, counts the
             failure and says what happened this time.
+        is_told: it needs nobody any more, since whoever asked for the work was told; it is written down as ignored.
 
     Raises:
         InvalidName, InvalidInput.
@@ -105,9 +110,22 @@ def log(
     with joined(registry.database, connection) as joint:
         runs.check_known(joint, sync_run_id)
         now = dialect.now(joint)
-        due = now + backoff.wait(0) if max_retries else None
-        write = error_log.insert if failure_key is None else error_log.insert_or_count
+        due = now + backoff.wait(0) if max_retries and not is_told else None
+        if is_told:
+            values |= {"status": ErrorStatus.IGNORED.value, "resolved_at": now, "resolution": TOLD}
+        write = error_log.insert if failure_key is None or is_told else error_log.insert_or_count
         return write(joint, {**values, "occurred_at": now, "next_retry_at": due})
+
+
+def succeeded(registry: Registry, failure_key: str) -> None:
+    """What failed under a key is done: its open error, if there is one, is resolved. What goes wrong is logged."""
+    try:
+        found = registry.database.lookups.one(error_log.OPEN_OF_KEY, {"failure_key": failure_key})
+        if found is not None:
+            resolve(registry, found["id"], "it succeeded later")
+    except Exception as problem:  # somebody else was quicker, or the registry is gone: the work is done all the same
+        why = {"error": str(problem), "code": error_code(problem)}
+        log_of_process.warning("error_not_resolved", failure_key=failure_key, **why)
 
 
 @retried

@@ -19,6 +19,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.db.retry import retried
+from lakeward.errors import LakewardError, StorageError
 from lakeward.logs import log
 from lakeward.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.ops import error_log, runs
@@ -282,8 +283,14 @@ def insert_failure(
         operation_type=operation,
         max_retries=0,
         failure_key=failure_key,
+        is_told=registry.is_attended and _is_refusal(error),
         connection=connection,
     )
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether it is about what was asked for, and not about the system."""
+    return isinstance(error, LakewardError) and error.status < 500 and not isinstance(error, StorageError)
 
 
 def not_recorded(error: BaseException, problem: Exception, sync_run_id: int | None = None) -> None:

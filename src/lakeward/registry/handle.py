@@ -46,6 +46,8 @@ class Registry:
         self.front = WriteFront(database)
         self.settings = settings
         self.warehouse = warehouse
+        # Somebody waits for what each call says, and nothing does it again: a refusal is no open error.
+        self.is_attended = False
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4()}"
         self.schemas = SchemaCache(settings.schema_cache_entries, settings.schema_cache_bytes)
         self._keeper = _Keeper(self)

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lakeward.cli.main import app
+from lakeward.ops.error_log import TOLD
 from tests.support.shell import Shell
 
 NAME = "shop.t"
@@ -118,3 +119,21 @@ def test_what_is_neither_file_nor_pipe_is_refused(shell: Shell) -> None:
     assert "is a folder; name the files in it" in refusal(shell, str(shell.folder))
     assert "/dev/null is no regular file" in refusal(shell, "/dev/null")
     assert "an empty text is given for a file" in refusal(shell, "")
+
+
+def test_a_refusal_is_written_down_and_told_but_no_open_error(shell: Shell) -> None:
+    refusal(shell, str(shell.folder / "none.json"))
+    refusal(shell, "-", lines='{"id": "x"}\n')
+    errors = shell.json("errors", "list")["errors"]
+    assert [(each["status"], each["resolution"]) for each in errors] == [("ignored", TOLD)] * 2
+    status = shell.json("status")  # which exits with 1 where something is wrong
+    assert (status["failed_runs"], status["open_errors"], status["problems"]) == (2, 0, [])
+
+
+def test_a_batch_of_a_job_is_an_open_error_until_it_is_in(shell: Shell) -> None:
+    for _ in range(2):
+        refusal(shell, "-", "--batch", "nightly", "1", lines='{"id": "x"}\n')
+    assert shell.json("status", exit_code=1)["open_errors"] == 1
+    assert [each["occurrences"] for each in shell.json("errors", "list")["errors"]] == [2]
+    shell.run("append", NAME, "-", "--batch", "nightly", "1", lines='{"id": 1}\n')
+    assert shell.json("status")["open_errors"] == 0

@@ -712,6 +712,25 @@ def test_a_batch_that_is_refused_at_every_pass_is_one_open_error_that_counts(
     assert [(x.occurrences, x.status.value) for x in found] == [(1, "open")] * 3 + [(3, "resolved")]
 
 
+@pytest.mark.parametrize("batch", [None, ("cron", "a")])
+def test_a_file_that_goes_in_at_last_resolves_the_error_of_its_refusals(
+    lake: Lake, tmp_path: Path, batch: tuple[str, str] | None
+) -> None:
+    make_table(lake, NAME, schema=SCHEMA)
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for each in (path, other):
+        each.write_text('{"id": "x"}\n')
+    for _ in range(2):
+        with pytest.raises(FileRefused):
+            lake.append(NAME, path, batch=batch)
+    with pytest.raises(FileRefused):
+        lake.append(NAME, other)
+    path.write_text('{"id": 1}\n')
+    assert lake.append(NAME, path, batch=batch).rows == 1
+    found = {x.resolution: (x.occurrences, x.status.value) for x in error_log.list_errors(lake.registry)}
+    assert found == {None: (1, "open"), "it succeeded later": (2, "resolved")}
+
+
 def test_the_command_repairs_a_letter_and_fails_past_a_number_of_dead_letters(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.run("create", NAME, "--schema", "id long")

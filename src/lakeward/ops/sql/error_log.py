@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect, lock_order
 from lakeward.db.conditions import at_least, below, equal
+from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns
 from lakeward.db.schema import error_log
 from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
@@ -18,6 +19,7 @@ _COLUMNS = columns(error_log, ErrorRecord)
 _DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
 _HAS_KEY = sa.and_(_c.failure_key.is_not(None), _c.status == sa.literal_column("'open'"))
 MAX_ID = (1 << 63) - 1
+OPEN_OF_KEY = Prepared(sa.select(_c.id).where(_HAS_KEY, _c.failure_key == sa.bindparam("failure_key")))
 
 
 def _record(row: Mapping[Any, Any]) -> ErrorRecord:
