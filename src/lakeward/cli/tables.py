@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import show_record, show_rows
 from lakeward.errors import InvalidInput
+from lakeward.names import parse_table
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="namespace.table; quote parts with dots.", show_default=False)
@@ -112,10 +114,10 @@ def create(
     from lakeward.tables import tables as known
 
     columns = parse_columns(schema)
+    name = parse_table(parse_name(table))
+    _check_documents(columns, partition_by or ())
     with context.lake(make=True) as lake:
-        made = lake.create_table(
-            parse_name(table), columns, partition_by or (), format=format, if_not_exists=if_not_exists
-        )
+        made = lake.create_table(name, columns, partition_by or (), format=format, if_not_exists=if_not_exists)
         metadata = known.metadata(lake.registry, made)
     record = {
         "table": format_name((*made.namespace, made.name)),
@@ -127,6 +129,15 @@ def create(
         **written_as(metadata),
     }
     show_record(record, to=context)
+
+
+def _check_documents(columns: dict[str, str], partition_by: Sequence[str]) -> None:
+    """Before a lakehouse is made for a table: whether it can have these columns and partitions. Raises InvalidInput."""
+    from lakeward.iceberg import partitions, schemas
+    from lakeward.tables.tables import FIRST_PARTITION_ID
+
+    document, _ = schemas.schema_from(columns, 2)
+    partitions.partition_spec(partition_by, document, 0, FIRST_PARTITION_ID)
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -581,6 +581,8 @@ def _wrapped(database: Database) -> Iterator[None]:
             raise RegistryFull(
                 f"the disk of the registry {database.shown_url} is full: {_reason(error)}; free space there, then try again"
             ) from error
+        if database.file is not None:
+            sqlite_file.check_kind(database.file.path, error.orig)
         if _does_not_answer(error):
             raise RegistryUnavailable(
                 f"the registry {database.shown_url} does not answer: {_reason(error)}; "

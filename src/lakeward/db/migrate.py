@@ -107,6 +107,14 @@ def open_checked(database: Database, upgrade: bool = False) -> RegistryStatus:
     return check(database)
 
 
+def foreign_tables(database: Database) -> list[str]:
+    """Of a SQLite file that holds no registry: the tables that it holds."""
+    if not database.is_sqlite or not _has_file(database):
+        return []
+    with database.read() as connection:
+        return sorted(sa.inspect(connection).get_table_names())
+
+
 def run_history(
     connection: sa.Connection, location: Path, revision: str, metadata_schema: str = METADATA_SCHEMA
 ) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lakeward.db.drivers import SQLITE_ARGUMENTS
-from lakeward.errors import ForkedProcess, RegistryLost, RegistryUnavailable
+from lakeward.errors import DatabaseError, ForkedProcess, InvalidSetting, RegistryLost, RegistryUnavailable
 
 _CHUNK = 1 << 20
 _LOG = "lakeward_log"  # the key of a connection's own log
@@ -51,6 +51,38 @@ def identity(path: str) -> Identity | None:
     except FileNotFoundError:
         return None
     return Identity(found.st_dev, found.st_ino)
+
+
+_KINDS = {
+    b"SQLite format 3\0": "",
+    b"PAR1": "a Parquet file",
+    b"PK": "a ZIP archive",
+    b"\x1f\x8b": "compressed by gzip",
+}
+_NAME_IT = "name the registry's file (--registry, LAKEWARD_REGISTRY or lakeward.toml)"
+
+
+def check_kind(path: str, error: object) -> None:
+    """Say of a path that SQLite cannot open what stands there; a file that SQLite can open is left alone.
+
+    Raises:
+        InvalidSetting: a folder.
+        DatabaseError: a file of another kind.
+    """
+    if os.path.isdir(path):
+        raise InvalidSetting(
+            f"the registry {path} is a folder; {_NAME_IT}, such as {os.path.join(path, 'registry.db')}"
+        )
+    if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+        return
+    # Closing a file lets go of the locks that SQLite has on it in this process: on one that is no database it has none.
+    with open(path, "rb") as file:
+        head = file.read(512)
+    kind = next((kind for start, kind in _KINDS.items() if head.startswith(start)), None)
+    if kind is None:
+        kind = "of another kind" if b"\0" in head else "a text file"
+    if kind:
+        raise DatabaseError(f"{path} is no registry but a file, {kind}; {_NAME_IT}")
 
 
 class SQLiteFile:

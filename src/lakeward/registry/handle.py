@@ -20,7 +20,7 @@ from lakeward.db import dialect, migrate
 from lakeward.db.database import Database
 from lakeward.db.group_commit import WriteFront
 from lakeward.db.retry import retried
-from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated
+from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated, WarehouseTaken
 from lakeward.logs import log
 from lakeward.registry import warehouse_marker
 from lakeward.registry.sql import info, intents, warehouses
@@ -189,18 +189,40 @@ def open_registry(
         pool_overflow=settings.pool_overflow,
     )
     try:
-        if not create and not migrate.status(database).exists:
-            raise RegistryOutdated(
-                f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
-                "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` "
-                "make one"
-            )
+        if not migrate.status(database).exists:
+            _check_new(database, settings, create=create, upgrade=upgrade, touch_warehouse=touch_warehouse)
         migrate.open_checked(database, upgrade)
         warehouse, is_checked = _warehouse(database, settings, touch_warehouse)
         return Registry(database, settings, warehouse, is_checked=is_checked)
     except BaseException:
         database.close()
         raise
+
+
+def _check_new(database: Database, settings: Settings, *, create: bool, upgrade: bool, touch_warehouse: bool) -> None:
+    """Before a registry is made: what would refuse it leaves nothing behind. Raises as `open_registry`, and StorageError."""
+    if not upgrade and (others := migrate.foreign_tables(database)):
+        raise RegistryOutdated(
+            f"{database.shown_url} is a SQLite database that holds no registry, but the table {others[0]!r}: name the registry's "
+            "file with --registry; to have a registry beside these tables, make it by `lakeward db upgrade`"
+        )
+    if not create:
+        raise RegistryOutdated(
+            f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
+            "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` "
+            "make one"
+        )
+    if touch_warehouse:
+        location = warehouse_location(settings.warehouse)
+        engine = _engine(location, settings)
+        engine.check_writable(location)
+        try:
+            warehouse_marker.check_free(engine, location)
+        except WarehouseTaken:
+            if not migrate.status(
+                database
+            ).exists:  # else another process was quicker, and it is this registry's, maybe
+                raise
 
 
 def registry_url(text: str) -> str:

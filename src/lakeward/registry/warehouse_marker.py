@@ -70,7 +70,28 @@ def check(engine: StorageEngine, warehouse: str, registry_uuid: str, *, is_new: 
         )
 
 
-def _check_apart(engine: StorageEngine, warehouse: str, registry_uuid: str) -> None:
+def check_free(engine: StorageEngine, warehouse: str) -> None:
+    """Before a registry is made: whether the warehouse would be its own.
+
+    Raises:
+        WarehouseTaken: it is another's, stands in another's or holds files of a lakehouse.
+        StorageError.
+    """
+    _check_apart(engine, warehouse, None)
+    found = owner(engine, warehouse)
+    if found is None and not _holds_files(engine, warehouse):
+        return
+    whose = (
+        "holds files of a lakehouse that it knows nothing of" if found is None else f"belongs to the registry {found}"
+    )
+    raise WarehouseTaken(
+        f"the warehouse {warehouse} {whose}: a new registry cannot have it; open the registry that it belongs to, or choose "
+        "another warehouse. If that registry is gone for good, `lakeward db upgrade` makes a new one, and then `lakeward db "
+        "adopt` makes the warehouse its own"
+    )
+
+
+def _check_apart(engine: StorageEngine, warehouse: str, registry_uuid: str | None) -> None:
     """Raises WarehouseTaken: a folder above is the warehouse of another registry, whose clean-up would meet what is here."""
     scheme, _, path = warehouse.partition("://")
     for parent in (str(each) for each in PurePosixPath(path).parents):

@@ -220,7 +220,7 @@ def test_defaults_of_a_database_change_nothing(pg_url: str) -> None:
 def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no database, " * 100)
-    with pytest.raises(DatabaseError, match="not a database"):
+    with pytest.raises(DatabaseError, match="a text file"):
         migrate.open_checked(Database(f"sqlite:///{path}"))
 
 

@@ -95,6 +95,7 @@ def test_a_registry_that_takes_anothers_place_adopts_its_warehouse(made_url: str
         open_lake(another(tmp_path), tmp_path)
     shell = Shell(tmp_path)
     shell.options[1] = str(tmp_path / "another" / "registry.db")
+    shell.run("db", "upgrade")
     assert shell.json("db", "adopt")["registry_uuid"] == shell.json("db", "status")["registry_uuid"]
     full(another(tmp_path), tmp_path)
     with open_lake(made_url, tmp_path) as lake, pytest.raises(WarehouseTaken):

@@ -1,0 +1,86 @@
+"""What stands where a registry is looked for or made: what is refused names it and the way out, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from lakeward.cli.main import app
+from lakeward.lake import connect
+
+CREATE: tuple[str, ...] = ("create", "shop.t", "--schema", "id long")
+
+
+def refusal(*arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1, done.output
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", [("tables",), CREATE, ("status",), ("db", "upgrade"), ("errors", "list")])
+def test_a_registry_of_another_kind_is_named_with_the_way_out(tmp_path: Path, command: tuple[str, ...]) -> None:
+    text, parquet, binary = tmp_path / "a.txt", tmp_path / "a.parquet", tmp_path / "a.bin"
+    text.write_text("hello\n" * 100)
+    pq.write_table(pa.table({"a": range(1000)}), parquet)
+    binary.write_bytes(bytes(range(256)) * 8)
+    before = {path: path.read_bytes() for path in (text, parquet, binary)}
+    for path, what in (
+        (tmp_path, "is a folder"),
+        (text, "a text file"),
+        (parquet, "a Parquet file"),
+        (binary, "another kind"),
+    ):
+        said = refusal(*command, "--registry", str(path), "--warehouse", str(tmp_path / "w"))
+        assert what in said and "--registry" in said and str(path) in said
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (tmp_path / "w").exists()
+
+
+def test_another_programs_database_is_left_alone_unless_it_is_to_have_a_registry(tmp_path: Path) -> None:
+    path, options = tmp_path / "o.db", ("--registry", str(tmp_path / "o.db"), "--warehouse", str(tmp_path / "w"))
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE notes (text)")
+    other.close()
+    for command in (("tables",), CREATE):
+        said = refusal(*command, *options)
+        assert "holds no registry, but the table 'notes'" in said and "lakeward db upgrade" in said
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("notes",)]
+    other.close()
+    commands: list[tuple[str, ...]] = [("db", "upgrade"), CREATE]
+    for command in commands:
+        assert CliRunner().invoke(app, [*command, *options]).exit_code == 0
+
+
+def test_a_refused_create_leaves_nothing_behind(tmp_path: Path) -> None:
+    connect(tmp_path / "one.db", tmp_path / "w").close()
+    before = {path.name for path in tmp_path.iterdir()}
+    two, fresh = str(tmp_path / "two.db"), str(tmp_path / "fresh")
+    assert "belongs to the registry" in refusal(*CREATE, "--registry", two, "--warehouse", str(tmp_path / "w"))
+    inside = refusal(*CREATE, "--registry", two, "--warehouse", str(tmp_path / "w" / "in"))
+    assert "is the warehouse of the registry" in inside
+    for wrong in (
+        ("create", "shop.t", "--schema", "id bogus"),
+        (*CREATE, "--partition-by", "bucket(0, id)"),
+        ("create", "t", "--schema", "id long"),
+    ):
+        refusal(*wrong, "--registry", two, "--warehouse", fresh)
+    (tmp_path / "file").write_text("")
+    before.add("file")
+    refusal(*CREATE, "--registry", two, "--warehouse", str(tmp_path / "file"))
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_a_new_registry_takes_the_place_of_one_that_is_gone_as_the_refusal_says(tmp_path: Path) -> None:
+    connect(tmp_path / "one.db", tmp_path / "w").close()
+    options = ("--registry", str(tmp_path / "two.db"), "--warehouse", str(tmp_path / "w"))
+    said = refusal(*CREATE, *options)
+    assert "`lakeward db upgrade`" in said and "`lakeward db adopt`" in said.replace("\n", " ")
+    for command in (("db", "upgrade"), ("db", "adopt"), CREATE):
+        done = CliRunner().invoke(app, [*command, *options])
+        assert done.exit_code == 0, done.output
