@@ -82,6 +82,7 @@ class NamespaceNotFound(LakewardError):
 
     code = "namespace_not_found"
     status = 404
+    sought: tuple[str, ...] | None = None  # the parts of the name
 
 
 class NamespaceAlreadyExists(LakewardError):
@@ -103,6 +104,7 @@ class TableNotFound(LakewardError):
 
     code = "table_not_found"
     status = 404
+    sought: tuple[str, ...] | None = None  # the parts of the name
 
 
 class TableAlreadyExists(LakewardError):

@@ -134,11 +134,15 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
         if isinstance(predicate, UnaryPredicate):
             return predicate
         if not isinstance(type_, PrimitiveType):
-            raise InvalidFilter(f"the filter compares column {name!r}, a {type_}; name a field in it, or use 'is null'")
+            raise InvalidFilter(
+                f"the filter compares column {name!r} of type {type_}; name a field in it, or use 'is null'"
+            )
         if isinstance(predicate, (StartsWith, NotStartsWith)):
             if isinstance(type_, StringType):
                 return predicate
-            raise InvalidFilter(f"the filter takes column {name!r} for a text, by 'like'; it is a {type_}: compare it")
+            raise InvalidFilter(
+                f"the filter takes column {name!r} for a text, by 'like'; its type is {type_}: compare it"
+            )
         literal = _literals_of(type_)
         if literal is not None and not any(isinstance(each.value, bool) for each in _literals(predicate)):
             if isinstance(predicate, (In, NotIn)):
@@ -155,7 +159,7 @@ def _literals(predicate: Any) -> list[Literal[Any]]:
 def _wrong(literal: Any, type_: Any, name: str) -> InvalidFilter:
     shown = getattr(literal, "value", literal)
     return InvalidFilter(
-        f"the filter compares column {name!r}, a {type_}, with {str(shown)[:80]!r}; give a value of its type"
+        f"the filter compares column {name!r} of type {type_} with {str(shown)[:80]!r}; give a value of its type"
     )
 
 

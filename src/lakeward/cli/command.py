@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from lakeward.cli.render import Output, print_json
-from lakeward.errors import InvalidInput, InvalidSetting, LakewardError
+from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, TableNotFound
 
 if TYPE_CHECKING:
     from lakeward.config import Settings
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from lakeward.registry import Registry
 
 T = TypeVar("T")
+MOST_NAMES = 1_000  # that are looked through for one like another
 
 _REGISTRY = Annotated[
     str | None, typer.Option("--registry", help="SQLite file, or postgresql://user@host/database.", show_default=False)
@@ -131,7 +133,7 @@ def command(
             try:
                 function(context, **made, **arguments)
             except LakewardError as error:
-                raise typer.Exit(fail(error, json=context.json)) from None
+                raise typer.Exit(fail(error, json=context.json, hint=_near(context, error))) from None
 
         # Typer reads a command's arguments off its signature.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -155,11 +157,38 @@ def group(app: typer.Typer, group_name: str, about: str, /, **commands: Callable
     app.add_typer(made)
 
 
-def fail(error: LakewardError, *, json: bool) -> int:
+def _near(context: Context, error: LakewardError) -> str:
+    """Of a name that nothing has: those like it, and where all are listed."""
+    sought = getattr(error, "sought", None)
+    if sought is None:
+        return ""
+    import difflib
+
+    from lakeward.cli.names import format_name
+    from lakeward.tables import namespaces, tables
+
+    try:
+        with context.opened_registry() as registry:
+            if isinstance(error, TableNotFound):
+                some = islice(tables.every(registry), MOST_NAMES)
+                known = [format_name((*each.namespace, each.name)) for each in some]
+            else:
+                known = [format_name(each.levels) for each in namespaces.list_namespaces(registry, limit=MOST_NAMES)]
+    except LakewardError:  # the error itself is what is to be said
+        known = []
+    near = difflib.get_close_matches(format_name(sought), known, 3)
+    return (
+        f"; did you mean {' or '.join(near)}? `lakeward tables` lists all"
+        if near
+        else "; `lakeward tables` lists what there is"
+    )
+
+
+def fail(error: LakewardError, *, json: bool, hint: str = "") -> int:
     """Say what was wrong; the exit code."""
     if json:
-        print_json({"error": {"code": error.code, "message": str(error)}})
-    print(f"lakeward: {error} [{error.code}]", file=sys.stderr)
+        print_json({"error": {"code": error.code, "message": f"{error}{hint}"}})
+    print(f"lakeward: {error}{hint} [{error.code}]", file=sys.stderr)
     return 1
 
 

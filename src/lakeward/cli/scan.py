@@ -58,7 +58,7 @@ def scan(
 ) -> None:
     """Write a table's rows as JSON lines, without Spark.
 
-    Pending rows are there too. With --json they are one document. `lakeward append TABLE -` takes the lines again.
+    Pending rows are there too. With --json they are one document, whose total counts the rows in it. `lakeward append TABLE -` takes the lines again.
     """
     import msgspec
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from lakeward.errors import ColumnNotFound, InvalidSchema
 from lakeward.iceberg import types
+from lakeward.iceberg.type_text import text_of
 from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.tables import Document
 
@@ -61,6 +62,7 @@ def add_column(
             f"column {name!r} cannot be added as required: the rows that are there have no value; add it as optional"
         )
     holder = _struct_of(result, parent)
+    _refuse_taken(holder["fields"], name)
     new = types.field(name, types.parse_text(type_) if isinstance(type_, str) else types.checked(type_), False, doc)
     numbered, last, _ = types.number({"type": "struct", "fields": [new]}, last_column_id)
     assert not isinstance(numbered, str)
@@ -68,6 +70,17 @@ def add_column(
     types.check_names(result)
     types.check_version(result, format_version)
     return result, last
+
+
+def _refuse_taken(siblings: Iterable[Document], name: str) -> None:
+    """Raises InvalidSchema: a column beside it has the name already, or one that differs by case alone."""
+    for field in siblings:
+        if field["name"].lower() == name.lower():
+            of_type = text_of(field["type"])
+            raise InvalidSchema(
+                f"the name {name!r} is taken by the column {field['name']!r}, of type {of_type}; choose another name, or rename "
+                "or drop that column first"
+            )
 
 
 def drop_column(
@@ -115,6 +128,7 @@ def rename_column(schema: Document, last_column_id: int, path: ColumnPath, new_n
     column = find_column(result, path)
     field = _siblings(result, column)[column.position]
     types.field(new_name, "int")  # checks the name
+    _refuse_taken([each for each in _siblings(result, column) if each is not field], new_name)
     field["name"] = new_name
     types.check_names(result)
     return result, last_column_id

@@ -32,6 +32,10 @@ def width(transform: str) -> tuple[str, int | None]:
             return transform, None
     elif 1 <= int(match[2]) <= _MAX:
         return match[1], int(match[2])
+    else:
+        raise InvalidSchema(
+            f"{match[1]} by {match[2]} cannot be; give a number from 1 to {_MAX}, as in {match[1]}(16, column)"
+        )
     raise InvalidSchema(
         f"transform {transform!r} is not known; use identity, year, month, day, hour, bucket[n], truncate[n] or void"
     )

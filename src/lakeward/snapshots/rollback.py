@@ -111,7 +111,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
 
     if change(registry, table.table_id, edit, before_retry=flush_again, hold=hold):
         result = msgspec.structs.replace(result, files_on_top=on_top)
-        log.info("rolled_back", table=str(table.identifier), **msgspec.structs.asdict(result))
+        log.debug("rolled_back", table=str(table.identifier), **msgspec.structs.asdict(result))
     return result
 
 

@@ -20,7 +20,9 @@ def find(connection: sa.Connection, registry: Registry, levels: tuple[str, ...])
     """Raises NamespaceNotFound."""
     found = namespaces.by_levels(connection, registry.warehouse.warehouse_id, levels)
     if found is None:
-        raise NamespaceNotFound(f"Namespace does not exist: {'.'.join(levels)}")
+        error = NamespaceNotFound(f"Namespace does not exist: {'.'.join(levels)}")
+        error.sought = levels
+        raise error
     return found
 
 

@@ -41,8 +41,15 @@ def find(connection: sa.Connection, registry: Registry, identifier: TableIdentif
     """Raises TableNotFound."""
     found = tables.by_name(connection, registry.warehouse.warehouse_id, path(identifier.namespace), identifier.name)
     if found is None:
-        raise TableNotFound(f"Table does not exist: {identifier}")
+        raise _none_of_name(identifier)
     return found
+
+
+def _none_of_name(identifier: TableIdentifier) -> TableNotFound:
+    """In the words that clients of the catalog look for."""
+    error = TableNotFound(f"Table does not exist: {identifier}")
+    error.sought = (*identifier.namespace, identifier.name)
+    return error
 
 
 def find_locked(connection: sa.Connection, registry: Registry, which: Which, *, keys: bool = False) -> Table:
@@ -100,7 +107,7 @@ def head(registry: Registry, identifier: TableIdentifier) -> tuple[int, int]:
         tables.HEAD_BY_NAME, tables.name_key(warehouse_id, path(identifier.namespace), identifier.name)
     )
     if found is None:
-        raise TableNotFound(f"Table does not exist: {identifier}")
+        raise _none_of_name(identifier)
     return found["table_id"], found["version"]
 
 
