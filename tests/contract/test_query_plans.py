@@ -371,6 +371,7 @@ CALLS: dict[str, list[Call]] = {
     "leases.place_name": [],
     "leases.wait_queue": [],
     "leases.current": [lambda m, c: m.current(c, NOW)],
+    "sqlite_file.check_kind": [],
     "sqlite_file.identity": [],
     "sqlite_file.open_of": [],
     "sqlite_file.refuse_from_now_on": [],

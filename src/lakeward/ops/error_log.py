@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from lakeward import lossless_json, validation
 from lakeward.db import dialect
 from lakeward.db.retry import retried
-from lakeward.errors import ErrorRecordNotFound, InvalidInput, StatusConflict, TransactionConflict
+from lakeward.errors import ErrorRecordNotFound, InvalidInput, LakewardError, StatusConflict, TransactionConflict
 from lakeward.logs import log as log_of_process
 from lakeward.ops import claims, dead_letters, redaction, runs
 from lakeward.ops.error_types import error_code
@@ -123,7 +123,7 @@ def succeeded(registry: Registry, failure_key: str) -> None:
         found = registry.database.lookups.one(error_log.OPEN_OF_KEY, {"failure_key": failure_key})
         if found is not None:
             resolve(registry, found["id"], "it succeeded later")
-    except Exception as problem:  # somebody else was quicker, or the registry is gone: the work is done all the same
+    except LakewardError as problem:  # somebody was quicker, say; the work is done all the same
         why = {"error": str(problem), "code": error_code(problem)}
         log_of_process.warning("error_not_resolved", failure_key=failure_key, **why)
 
