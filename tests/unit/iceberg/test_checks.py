@@ -93,7 +93,7 @@ def test_the_types_of_version_3_are_taken_by_their_exact_names() -> None:
         ({"source-id": 1, "transform": "bucket[4]", "field-id": 999}, "field-id 999"),
         ({"source-id": 1, "transform": "bucket[4]", "field-id": "1000"}, "field-id '1000'"),
         ({"source-id": 1, "transform": "bucket[٤]"}, "not known"),
-        ({"source-id": 1, "transform": "bucket[2147483648]"}, "not known"),
+        ({"source-id": 1, "transform": "bucket[2147483648]"}, "bucket by 2147483648 cannot be"),
     ],
 )  # fmt: skip
 def test_a_partition_field_that_readers_refuse_is_refused(field: dict[str, Any], match: str) -> None:
