@@ -76,10 +76,10 @@ def _refuse_taken(siblings: Iterable[Document], name: str) -> None:
     """Raises InvalidSchema: a column beside it has the name already, or one that differs by case alone."""
     for field in siblings:
         if field["name"].lower() == name.lower():
-            of_type = text_of(field["type"])
+            by_case = "" if field["name"] == name else ", which differs by case alone"
             raise InvalidSchema(
-                f"the name {name!r} is taken by the column {field['name']!r}, of type {of_type}; choose another name, or rename "
-                "or drop that column first"
+                f"the name {name!r} is taken by the column {field['name']!r}, of type {text_of(field['type'])}{by_case}; choose "
+                "another name, or rename or drop that column first"
             )
 
 
