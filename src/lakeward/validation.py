@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from numbers import Real
@@ -13,6 +14,7 @@ from lakeward.errors import InvalidInput, InvalidName
 from lakeward.names import is_storable
 
 E = TypeVar("E", bound=Enum)
+F = TypeVar("F")
 
 _MAX_INTEGER = (1 << 63) - 1
 MAX_DAYS = 365_000  # a thousand years: further back or ahead there are no times
@@ -55,6 +57,24 @@ def one_of(kind: type[E], value: Any, what: str) -> E:
 
 def one_of_or_none(kind: type[E], value: Any, what: str) -> E | None:
     return None if value is None else one_of(kind, value, what)
+
+
+def filter_of(kind: type[F], chosen: F | None, fields: Mapping[str, Any], what: str, *, is_needed: bool = False) -> F:
+    """A filter that was given as an object, or by its fields as keywords; with neither, one that narrows nothing.
+
+    Raises:
+        InvalidInput: both were given, or what is no such filter; or neither, where the filter `is_needed`.
+        TypeError: a keyword that is none of its fields.
+    """
+    if (chosen is not None and fields) or (is_needed and chosen is None and not fields):
+        raise InvalidInput(
+            f"say which {what}: by fields such as schema_name='shop', or by one {kind.__name__}; {kind.__name__}() is all of them"
+        )
+    if chosen is None:
+        return kind(**fields)
+    if not isinstance(chosen, kind):
+        raise InvalidInput(f"{_short(chosen)} chooses no {what}; give {kind.__name__}(schema_name='shop'), say")
+    return chosen
 
 
 def moment(value: Any, what: str) -> datetime | None:

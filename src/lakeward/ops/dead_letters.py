@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from lakeward.ops import claims, redaction, runs
 from lakeward.ops.positions import check_names, joined
 from lakeward.ops.records.operations import (
     DeadLetter,
+    DeadLetterFields,
     DeadLetterFilter,
     DeadLetterStatus,
     ErrorRecord,
@@ -35,7 +36,6 @@ CLAIM_SECONDS = 300.0
 BULK = 500  # rows that one transaction changes
 MAX_SOURCE_ID = 500  # bytes of UTF-8; an index holds it
 NO_TABLE = "(none)"  # of the record of an error that named none
-EVERYTHING = DeadLetterFilter()
 REPAIRED = "an append has repaired it"  # resolutions
 TAKEN = "the batch was sent again, and this record fits now"
 
@@ -56,16 +56,16 @@ def add(
     table_name: str,
     operation_type: OperationType,
     record_data: Any,
-    *,
     sync_run_id: int | None = None,
     error_log_id: int | None = None,
     source_record_id: str | None = None,
     error_message: str | None = None,
+    *,
     envelope: Any = None,
     redact_columns: Collection[str] = (),
     connection: sa.Connection | None = None,
 ) -> DeadLetter:
-    """Keep a record that could not be applied. A source record that fails again is the same row with a higher error_count,
+    """Keep a record that could not be applied, whole. A source record that fails again is the same row with a higher error_count,
     pending again, and holds the record as it failed last; rows without source_record_id stay apart.
 
     Raises:
@@ -264,18 +264,34 @@ def _load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False)
 
 
 def list_dead_letters(
-    registry: Registry, chosen: DeadLetterFilter = EVERYTHING, limit: int | None = PAGE, before: int | None = None
+    registry: Registry,
+    chosen: DeadLetterFilter | None = None,
+    limit: int | None = PAGE,
+    before: int | None = None,
+    **fields: Unpack[DeadLetterFields],
 ) -> list[DeadLetter]:
-    """The newest first. `before`: an id, to go on from the last page."""
+    """Those that are chosen, by a DeadLetterFilter or by its fields, the newest first.
+
+    Args:
+        limit: how many at most; None for all.
+        before: an id, to go on from the last page.
+
+    Raises InvalidInput, InvalidName.
+    """
     most, start = validation.page_of(limit, before)
-    narrowed = checked(chosen)
+    narrowed = _narrowed(chosen, fields)
     with registry.database.read() as connection:
         return dead_letters.page(connection, narrowed, limit=most, before=start)
 
 
-def counts(registry: Registry, chosen: DeadLetterFilter = EVERYTHING) -> dict[str, int]:
-    """By status, every status named."""
-    narrowed = checked(chosen)
+def counts(
+    registry: Registry, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]
+) -> dict[str, int]:
+    """How many are chosen, by a DeadLetterFilter or by its fields: by status, every status named.
+
+    Raises InvalidInput, InvalidName.
+    """
+    narrowed = _narrowed(chosen, fields)
     with registry.database.read() as connection:
         found = dead_letters.counts(connection, narrowed)
     return {status.value: found.get(status.value, 0) for status in DeadLetterStatus}
@@ -287,11 +303,14 @@ def claim(
     registry: Registry,
     worker: str,
     limit: int = PAGE,
-    chosen: DeadLetterFilter = EVERYTHING,
+    chosen: DeadLetterFilter | None = None,
     *,
     lease_seconds: float = CLAIM_SECONDS,
+    **fields: Unpack[DeadLetterFields],
 ) -> list[DeadLetter]:
     """Take pending ones for a worker, the oldest first; no other worker gets them before the lease has run out.
+
+    They may be narrowed by a DeadLetterFilter or by its fields.
 
     Raises InvalidInput: a worker without a name, a lease or a limit that is not above 0.
     """
@@ -301,7 +320,7 @@ def claim(
         )
     owner = redaction.storable(worker) or worker
     lease, most = validation.span(lease_seconds, "lease_seconds", "seconds"), validation.whole(limit, "limit", 1)
-    narrowed = checked(chosen)
+    narrowed = _narrowed(chosen, fields)
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         return dead_letters.claim(connection, owner, now, now + lease, most, narrowed)
@@ -316,8 +335,45 @@ _ALLOWED: dict[str, frozenset[str]] = {
 _STATUS = {"released": "pending", "requeued": "pending", "resolved": "resolved", "discarded": "discarded"}
 
 
+def release(registry: Registry, dead_letter_id: int, claim: int | None = None) -> DeadLetter:
+    """Let one that is claimed be pending again. Raises as `resolve_dead_letter`."""
+    return _change(registry, "released", dead_letter_id, claim=claim)
+
+
+def resolve(
+    registry: Registry,
+    dead_letter_id: int,
+    resolution: str | None = None,
+    claim: int | None = None,
+    *,
+    connection: sa.Connection | None = None,
+) -> DeadLetter:
+    """Say that a record is where it belongs; the open error that its dead letter names is resolved with it.
+
+    Args:
+        claim: the number of the claim under which it was worked on; needed while the claim of a worker holds.
+
+    Raises:
+        DeadLetterNotFound.
+        StatusConflict: it is in no state for this, or is claimed, and not under this claim.
+    """
+    return _change(registry, "resolved", dead_letter_id, claim=claim, resolution=resolution, connection=connection)
+
+
+def discard(
+    registry: Registry, dead_letter_id: int, resolution: str | None = None, claim: int | None = None
+) -> DeadLetter:
+    """Give a record up; the open error that its dead letter names is ignored with it. Raises as `resolve_dead_letter`."""
+    return _change(registry, "discarded", dead_letter_id, claim=claim, resolution=resolution)
+
+
+def requeue(registry: Registry, dead_letter_id: int) -> DeadLetter:
+    """Let one that is resolved or discarded be pending again. Raises as `resolve_dead_letter`."""
+    return _change(registry, "requeued", dead_letter_id)
+
+
 @retried
-def change(
+def _change(
     registry: Registry,
     what: str,
     dead_letter_id: int,
@@ -326,15 +382,6 @@ def change(
     resolution: str | None = None,
     connection: sa.Connection | None = None,
 ) -> DeadLetter:
-    """Release, resolve, discard or requeue one (`what`: 'released', 'resolved', 'discarded', 'requeued').
-
-    `claim`: the number of the claim under which it was worked on; needed while the claim of a worker holds. The open error
-    that it names is resolved or ignored with it.
-
-    Raises:
-        DeadLetterNotFound.
-        StatusConflict: it is in no state for this, or is claimed, and not under this claim.
-    """
     validation.whole_or_none(claim, "claim")
     note = redaction.storable(resolution)
     with joined(registry.database, connection) as joint:
@@ -390,14 +437,60 @@ def _end_errors(connection: sa.Connection, letters: Sequence[DeadLetter], what: 
         error_log.end(connection, [error_id], status, dialect.now(connection), note)
 
 
-def change_all(registry: Registry, what: str, chosen: DeadLetterFilter, *, resolution: str | None = None) -> int:
-    """As `change`, all that the filter chooses and that are in a state for it; how many. Those that are claimed are left.
+def release_all(registry: Registry, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]) -> int:
+    """End the claims of all that are chosen, by a DeadLetterFilter or by its fields, dead workers' or not; how many.
 
-    In transactions of some hundred each, so that nothing waits long.
+    Raises InvalidInput: it is not said which, or by a value that none has.
     """
+    return _change_all(registry, "released", chosen, fields)
+
+
+def resolve_all(
+    registry: Registry,
+    chosen: DeadLetterFilter | None = None,
+    resolution: str | None = None,
+    **fields: Unpack[DeadLetterFields],
+) -> int:
+    """Resolve all that are chosen, by a DeadLetterFilter or by its fields, and nobody has claimed; how many.
+
+    Raises as `release_dead_letters`.
+    """
+    return _change_all(registry, "resolved", chosen, fields, resolution)
+
+
+def discard_all(
+    registry: Registry,
+    chosen: DeadLetterFilter | None = None,
+    resolution: str | None = None,
+    **fields: Unpack[DeadLetterFields],
+) -> int:
+    """Discard all that are chosen, by a DeadLetterFilter or by its fields, and nobody has claimed; how many.
+
+    Raises as `release_dead_letters`.
+    """
+    return _change_all(registry, "discarded", chosen, fields, resolution)
+
+
+def requeue_all(registry: Registry, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]) -> int:
+    """Let all that are chosen, by a DeadLetterFilter or by its fields, be pending again; how many.
+
+    Raises as `release_dead_letters`.
+    """
+    return _change_all(registry, "requeued", chosen, fields)
+
+
+def _change_all(
+    registry: Registry,
+    what: str,
+    chosen: DeadLetterFilter | None,
+    fields: DeadLetterFields,
+    resolution: str | None = None,
+) -> int:
+    """All that are in a state for it, but those that are claimed. In transactions of some hundred each, so that nothing
+    waits long."""
     states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
     note = redaction.storable(resolution)
-    narrowed = checked(chosen)
+    narrowed = _narrowed(chosen, fields, is_needed=True)
     done, after = 0, 0
     while True:
         found, changed = _change_batch(registry, what, narrowed, states, note, after)
@@ -423,13 +516,12 @@ def _change_batch(
         return found, len(changed)
 
 
-def checked(chosen: DeadLetterFilter) -> DeadLetterFilter:
-    """A filter whose values no database refuses; states and operations may be given as texts.
+def _narrowed(given: DeadLetterFilter | None, fields: DeadLetterFields, *, is_needed: bool = False) -> DeadLetterFilter:
+    """A filter, as it was given or of its fields, whose values no database refuses; states and operations may be texts.
 
     Raises InvalidInput, InvalidName.
     """
-    if not isinstance(chosen, DeadLetterFilter):
-        raise InvalidInput(f"{chosen!r} chooses no dead letters; give DeadLetterFilter(schema_name='shop'), say")
+    chosen = validation.filter_of(DeadLetterFilter, given, fields, "dead letters", is_needed=is_needed)
     values = msgspec.structs.asdict(chosen)
     for name in ("schema_name", "table_name", "source_record_id"):
         validation.text_or_none(values[name], name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 import sqlalchemy as sa
@@ -18,7 +18,15 @@ from lakeward.logs import log as log_of_process
 from lakeward.ops import claims, dead_letters, redaction, runs
 from lakeward.ops.error_types import error_code
 from lakeward.ops.positions import check_names, joined
-from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorTrend, ErrorType, OperationType
+from lakeward.ops.records.operations import (
+    ErrorFields,
+    ErrorFilter,
+    ErrorRecord,
+    ErrorStatus,
+    ErrorTrend,
+    ErrorType,
+    OperationType,
+)
 from lakeward.ops.sql import dead_letters as stored_letters
 from lakeward.ops.sql import error_log
 from lakeward.registry.handle import Registry
@@ -59,7 +67,6 @@ def log(
     schema_name: str,
     error_type: ErrorType,
     error_message: str,
-    *,
     table_name: str | None = None,
     sync_run_id: int | None = None,
     error_code: str | None = None,
@@ -68,6 +75,7 @@ def log(
     record_data: Any = None,
     operation_type: OperationType | None = None,
     max_retries: int = 3,
+    *,
     backoff: Backoff = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
     failure_key: str | None = None,
@@ -153,8 +161,8 @@ def record_retry(
     error_id: int,
     success: bool = False,
     error_message: str | None = None,
-    *,
     claim: int | None = None,
+    *,
     backoff: Backoff = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
 ) -> ErrorRecord:
@@ -241,11 +249,21 @@ def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str
     return ended
 
 
-def end_all(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, resolution: str | None = None) -> int:
-    """Resolve or ignore all open errors that the filter chooses; how many. In transactions of some hundred each, so that
-    nothing waits long."""
+def end_all(
+    registry: Registry,
+    status: ErrorStatus,
+    chosen: ErrorFilter | None = None,
+    resolution: str | None = None,
+    **fields: Unpack[ErrorFields],
+) -> int:
+    """Resolve or ignore all open errors that are chosen, by an ErrorFilter or by its fields; how many.
+
+    In transactions of some hundred each, so that nothing waits long.
+
+    Raises InvalidInput: it is not said which, or by a value that no error has.
+    """
     note, done, after = redaction.storable(resolution), 0, 0
-    narrowed = checked(chosen)
+    narrowed = _checked(validation.filter_of(ErrorFilter, chosen, fields, "errors", is_needed=True))
     while True:
         found = _end_batch(registry, status, narrowed, note, after)
         done += len(found)
@@ -262,10 +280,8 @@ def _end_batch(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, not
         return found
 
 
-def checked(chosen: ErrorFilter) -> ErrorFilter:
+def _checked(chosen: ErrorFilter) -> ErrorFilter:
     """A filter whose values no database refuses; a type may be given as a text. Raises InvalidInput, InvalidName."""
-    if not isinstance(chosen, ErrorFilter):
-        raise InvalidInput(f"{chosen!r} chooses no errors; give ErrorFilter(schema_name='shop'), say")
     for name in ("schema_name", "table_name", "error_code"):
         validation.text_or_none(getattr(chosen, name), name)
     validation.whole_or_none(chosen.sync_run_id, "sync_run_id")

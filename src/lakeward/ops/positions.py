@@ -64,11 +64,11 @@ def update(
     expected: Mapping[str, Any] | _Anything | None = ANYTHING,
     connection: sa.Connection | None = None,
 ) -> SyncMarker:
-    """Set where a sync goes on.
+    """Set where a sync goes on: {"lsn": "0/16B3748"} of a stream, {"state": "completed", "chunk": 7} of an initial load.
 
     Args:
-        position: any object that lossless_json.py can keep; it comes back as it is.
-        expected: the position that must be there now, none for none yet.
+        position: an object of values that lossless_json.py keeps; it comes back as it is.
+        expected: the position that must be there now, None for none yet.
         connection: the caller's transaction, in which the position then commits or not.
 
     Raises:
@@ -155,7 +155,7 @@ def _conflict(
 def get(
     registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None
 ) -> Document | None:
-    """A position as it was written, the last that has committed; none if there is none.
+    """A position as it was written, the last that has committed; None if there is none.
 
     On SQLite one that this thread has read before is remembered until anything is committed to the registry.
     """
@@ -198,8 +198,8 @@ def list_markers(
 
 
 @retried
-def delete(registry: Registry, marker_type: MarkerType, schema_name: str, table_name: str | None = None) -> bool:
-    """Forget a position; whether there was one. What reads it starts anew. Raises InvalidName, InvalidInput."""
+def delete(registry: Registry, schema_name: str, marker_type: MarkerType, table_name: str | None = None) -> bool:
+    """Forget a position, so that the sync starts anew; whether there was one. Raises InvalidName, InvalidInput."""
     check_names(schema_name, table_name)
     kind = validation.one_of(MarkerType, marker_type, "marker_type")
     with registry.database.transaction() as connection:
@@ -207,15 +207,26 @@ def delete(registry: Registry, marker_type: MarkerType, schema_name: str, table_
 
 
 def update_timestamp(
-    registry: Registry, schema_name: str, timestamp: datetime, table_name: str | None = None, **others: Any
+    registry: Registry,
+    schema_name: str,
+    timestamp: datetime,
+    table_name: str | None = None,
+    sync_run_id: int | None = None,
+    *,
+    connection: sa.Connection | None = None,
 ) -> SyncMarker:
-    """Set the time up to which a batch sync has read. Raises as `update`, and InvalidInput for what is no datetime."""
+    """Set the time up to which batches have read. Raises SyncRunNotFound, InvalidName, InvalidInput."""
     if not isinstance(timestamp, datetime):
         raise InvalidInput(f"timestamp {timestamp!r} is no datetime")
-    return update(registry, MarkerType.BATCH, schema_name, {TIMESTAMP: timestamp}, table_name, **others)
+    position = {TIMESTAMP: timestamp}
+    return update(registry, MarkerType.BATCH, schema_name, position, table_name, sync_run_id, connection=connection)
 
 
 def get_timestamp(registry: Registry, schema_name: str, table_name: str | None = None) -> datetime | None:
+    """The time up to which batches have read, as it was set; None if there is none.
+
+    Raises InvalidInput: a position that was set otherwise holds no time there.
+    """
     found = get(registry, MarkerType.BATCH, schema_name, table_name)
     value = None if found is None else found.get(TIMESTAMP)
     if value is None or isinstance(value, datetime):

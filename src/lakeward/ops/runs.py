@@ -31,12 +31,12 @@ def start(
     registry: Registry,
     schema_name: str,
     sync_mode: SyncMode,
-    *,
     config_hash: str | None = None,
     source_info: Any = None,
     destination_info: Any = None,
     instance_id: str | None = None,
     node_id: str | None = None,
+    *,
     connection: sa.Connection | None = None,
 ) -> SyncRun:
     """Begin a run. Secrets in source_info and destination_info are not stored. Raises InvalidName, InvalidInput."""
@@ -123,7 +123,7 @@ def info(value: Any, what: str, known: Collection[str] = ()) -> Any:
 
 
 @retried
-def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | None = None) -> SyncRun:
+def heartbeat(registry: Registry, sync_run_id: int, statistics: SyncRunStatistics | None = None) -> SyncRun:
     """Say that a run lives, and what it has done so far in all, if that is given.
 
     Raises:
@@ -133,18 +133,18 @@ def heartbeat(registry: Registry, run_id: int, statistics: SyncRunStatistics | N
     """
     counts = _counts(statistics)
     with registry.database.transaction(durable=False) as connection:
-        run = _running(connection, run_id, "sends no heartbeat")
+        run = _running(connection, sync_run_id, "sends no heartbeat")
         now = max(dialect.now(connection), run.last_seen_at)
-        return runs.update(connection, run_id, {**counts, "last_seen_at": now, "heartbeat_at": now})
+        return runs.update(connection, sync_run_id, {**counts, "last_seen_at": now, "heartbeat_at": now})
 
 
 @retried
-def update_statistics(registry: Registry, run_id: int, statistics: SyncRunStatistics) -> SyncRun:
+def update_statistics(registry: Registry, sync_run_id: int, statistics: SyncRunStatistics) -> SyncRun:
     """Set what a run has done so far, in all; it is a sign of life too. Raises as `heartbeat`."""
     with registry.database.transaction() as connection:
-        run = _running(connection, run_id, "takes no statistics")
+        run = _running(connection, sync_run_id, "takes no statistics")
         now = max(dialect.now(connection), run.last_seen_at)
-        return runs.update(connection, run_id, {"last_seen_at": now, **_counts(statistics)})
+        return runs.update(connection, sync_run_id, {"last_seen_at": now, **_counts(statistics)})
 
 
 def add_in(connection: sa.Connection, run_id: int, counts: SyncRunStatistics, now: datetime) -> None:
@@ -197,7 +197,7 @@ def _counts(statistics: SyncRunStatistics | None) -> dict[str, int]:
 @retried
 def complete(
     registry: Registry,
-    run_id: int,
+    sync_run_id: int,
     status: SyncStatus = SyncStatus.COMPLETED,
     statistics: SyncRunStatistics | None = None,
     error_message: str | None = None,
@@ -218,12 +218,12 @@ def complete(
     counts = _counts(statistics)
     values = {"error_message": redaction.storable(error_message), "error_details": info(error_details, "error_details")}
     with joined(registry.database, connection) as joint:
-        run = _load(joint, run_id, lock=True)
+        run = _load(joint, sync_run_id, lock=True)
         if run.status != SyncStatus.RUNNING:
             if run.status == ending and all(getattr(run, name) == value for name, value in counts.items()):
                 return run
             raise StatusConflict(
-                f"the sync run {run_id} is {run.status.value} since {run.completed_at} and cannot become {ending.value}; "
+                f"the sync run {sync_run_id} is {run.status.value} since {run.completed_at} and cannot become {ending.value}; "
                 "start another run"
             )
         return _end(joint, run, ending, {**counts, **values})
@@ -237,10 +237,10 @@ def _end(connection: sa.Connection, run: SyncRun, status: SyncStatus, values: di
     return runs.update(connection, run.id, {**values, **ended})
 
 
-def get(registry: Registry, run_id: int) -> SyncRun:
+def get(registry: Registry, sync_run_id: int) -> SyncRun:
     """Raises SyncRunNotFound."""
     with registry.database.read() as connection:
-        return _load(connection, run_id)
+        return _load(connection, sync_run_id)
 
 
 def list_runs(

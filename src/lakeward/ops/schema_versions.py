@@ -32,7 +32,7 @@ def register(
     registry: Registry,
     schema_name: str,
     table_name: str,
-    definition: SchemaDefinition,
+    schema_definition: SchemaDefinition,
     evolution_type: EvolutionType | None = None,
     *,
     renamed: Mapping[str, str] | None = None,
@@ -54,11 +54,11 @@ def register(
     given = validation.one_of_or_none(EvolutionType, evolution_type, "evolution_type")
     validation.whole_or_none(iceberg_schema_id, "iceberg_schema_id", 0, MAX_INT32)
     check_names(schema_name, table_name)
-    if not isinstance(definition, SchemaDefinition):
+    if not isinstance(schema_definition, SchemaDefinition):
         raise InvalidSchema(
-            f"{str(definition)[:100]!r} is a {type(definition).__name__}; give SchemaDefinition(columns)"
+            f"{str(schema_definition)[:100]!r} is a {type(schema_definition).__name__}; give SchemaDefinition(columns)"
         )
-    normal, digest = _known_digest(definition)
+    normal, digest = _known_digest(schema_definition)
     if connection is None:
         known = latest(registry, schema_name, table_name)
         if known is not None and known.schema_hash == digest:
@@ -178,7 +178,7 @@ def _remember(identity: tuple[Any, ...], version: SchemaVersion) -> None:
 
 
 def get(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion | None:
-    """A version, the latest without a number; none where there is none."""
+    """A version, the latest without a number; None where there is none."""
     if version is None:
         return latest(registry, schema_name, table_name)
     _check(schema_name, table_name, version)
@@ -221,19 +221,21 @@ def list_tables(registry: Registry, schema_name: str | None = None) -> list[tupl
         return schema_versions.tables(connection, schema_name)
 
 
-def diff(registry: Registry, schema_name: str, table_name: str, old: int, new: int) -> list[SchemaChange]:
+def diff(
+    registry: Registry, schema_name: str, table_name: str, old_version: int, new_version: int
+) -> list[SchemaChange]:
     """What leads from one version to another. Raises SchemaVersionNotFound."""
-    before, after = (load(registry, schema_name, table_name, version) for version in (old, new))
-    if new == old + 1:
+    before, after = (load(registry, schema_name, table_name, version) for version in (old_version, new_version))
+    if new_version == old_version + 1:
         return after.changes  # with the renames that were told then
     return schema_changes.diff(before.schema_definition, after.schema_definition)
 
 
-def check(registry: Registry, schema_name: str, table_name: str, definition: SchemaDefinition) -> Compatibility:
-    """What a definition would allow as the next version. Raises InvalidSchema, SchemaVersionNotFound."""
+def check(registry: Registry, schema_name: str, table_name: str, schema_definition: SchemaDefinition) -> Compatibility:
+    """What a definition would allow as the next version. Raises SchemaVersionNotFound, InvalidSchema."""
     before = load(registry, schema_name, table_name)
     return schema_changes.compatibility(
-        schema_changes.diff(before.schema_definition, schema_changes.normal(definition))
+        schema_changes.diff(before.schema_definition, schema_changes.normal(schema_definition))
     )
 
 
@@ -248,7 +250,7 @@ def tie(
     source_position: Any = None,
     connection: sa.Connection | None = None,
 ) -> SchemaVersion:
-    """Say which Iceberg schema a version became, and where in the source it took effect; what is none stays.
+    """Say which Iceberg schema a version became, and where in the source it took effect; what is None stays.
 
     Raises SchemaVersionNotFound, InvalidInput.
     """

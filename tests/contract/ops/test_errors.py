@@ -20,6 +20,7 @@ from lakeward.errors import (
     StatusConflict,
     SyncRunNotFound,
 )
+from lakeward.metadata import MetadataManager
 from lakeward.ops import dead_letters, error_log, runs
 from lakeward.ops.records.operations import (
     DeadLetter,
@@ -161,7 +162,7 @@ def test_the_last_failure_moves_the_record_to_the_dead_letters(registry: Registr
     assert letter.error_message == "still no amount"
     with pytest.raises(StatusConflict, match="all that max_retries allows"):
         error_log.record_retry(registry, error.id)
-    dead_letters.change(registry, "resolved", letter.id, resolution="put back")
+    dead_letters.resolve(registry, letter.id, resolution="put back")
     assert error_log.get(registry, error.id).status == ErrorStatus.RESOLVED
 
 
@@ -270,8 +271,8 @@ def test_a_source_record_that_fails_again_is_the_same_row_as_it_failed_last(regi
     assert (again.id, again.error_count, again.status) == (first.id, 2, DeadLetterStatus.PENDING)
     assert (again.record_data, again.error_message) == ({"id": 2}, "worse")
     with pytest.raises(StatusConflict, match="not current"):
-        dead_letters.change(registry, "resolved", first.id, claim=claimed.claim)
-    dead_letters.change(registry, "resolved", first.id)
+        dead_letters.resolve(registry, first.id, claim=claimed.claim)
+    dead_letters.resolve(registry, first.id)
     assert add(registry, source_record_id="7").error_count == 3
     for _ in range(2):
         add(registry)
@@ -302,13 +303,13 @@ def test_a_dead_workers_claim_runs_out_and_its_outcome_is_then_refused(registry:
     (first,) = dead_letters.claim(registry, "dead", lease_seconds=60)
     assert dead_letters.claim(registry, "other") == []
     with pytest.raises(StatusConflict, match="claimed by dead until"):
-        dead_letters.change(registry, "discarded", first.id)
+        dead_letters.discard(registry, first.id)
     pass_time(registry, seconds=61)
     (second,) = dead_letters.claim(registry, "other")
     assert (second.id, second.claim) == (first.id, first.claim + 1)
     with pytest.raises(StatusConflict, match=f"claim {first.claim} .* not current"):
-        dead_letters.change(registry, "resolved", first.id, claim=first.claim)
-    assert dead_letters.change(registry, "resolved", first.id, claim=second.claim).status == DeadLetterStatus.RESOLVED
+        dead_letters.resolve(registry, first.id, claim=first.claim)
+    assert dead_letters.resolve(registry, first.id, claim=second.claim).status == DeadLetterStatus.RESOLVED
 
 
 STEPS = {
@@ -316,6 +317,12 @@ STEPS = {
     "resolved": {"pending": "resolved", "processing": "resolved"},
     "discarded": {"pending": "discarded", "processing": "discarded"},
     "requeued": {"resolved": "pending", "discarded": "pending"},
+}
+CHANGES: dict[str, Callable[..., DeadLetter]] = {
+    "released": dead_letters.release,
+    "resolved": dead_letters.resolve,
+    "discarded": dead_letters.discard,
+    "requeued": dead_letters.requeue,
 }
 
 
@@ -326,14 +333,14 @@ def test_only_some_changes_of_state_are_allowed(registry: Registry, what: str, s
     if state == "processing":
         (letter,) = dead_letters.claim(registry, "w")
     elif state != "pending":
-        letter = dead_letters.change(registry, state, letter.id)
-    claim = letter.claim if state == "processing" else None
+        letter = CHANGES[state](registry, letter.id)
+    claimed = {"claim": letter.claim} if state == "processing" and what != "requeued" else {}
     if state in STEPS[what]:
-        changed = dead_letters.change(registry, what, letter.id, claim=claim)
+        changed = CHANGES[what](registry, letter.id, **claimed)
         assert changed.status.value == STEPS[what][state]
     else:
         with pytest.raises(StatusConflict, match=f"is {state} and cannot be {what}"):
-            dead_letters.change(registry, what, letter.id, claim=claim)
+            CHANGES[what](registry, letter.id, **claimed)
         assert dead_letters.get(registry, letter.id) == letter
 
 
@@ -345,13 +352,46 @@ def test_many_are_changed_and_counted_by_filter_and_claimed_ones_are_left(regist
     dead_letters.claim(registry, "w", 1)
     chosen = DeadLetterFilter(schema_name="shop")
     assert dead_letters.counts(registry, chosen) == {"pending": 5, "processing": 1, "resolved": 0, "discarded": 0}
-    assert dead_letters.change_all(registry, "discarded", chosen) == 5
-    assert dead_letters.change_all(registry, "requeued", DeadLetterFilter(source_record_id="5")) == 1
+    assert dead_letters.discard_all(registry, chosen) == 5
+    assert dead_letters.requeue_all(registry, DeadLetterFilter(source_record_id="5")) == 1
     assert dead_letters.counts(registry) == {"pending": 2, "processing": 1, "resolved": 0, "discarded": 4}
     assert [
         each.error_count for each in dead_letters.list_dead_letters(registry, DeadLetterFilter(min_error_count=2))
     ] == [2]
-    assert dead_letters.change_all(registry, "released", DeadLetterFilter()) == 1
+    assert dead_letters.release_all(registry, DeadLetterFilter()) == 1
+
+
+def test_a_filters_fields_may_be_given_as_keywords_in_its_place(registry: Registry) -> None:
+    """In every operation that takes a filter."""
+    manager = MetadataManager(registry)
+    letters = [add(registry, source_record_id=str(number)) for number in range(4)]
+    lines = manager.add_to_dead_letter_queue("other", "lines", OperationType.DELETE, {"id": 1})
+    assert manager.list_dead_letters(schema_name="other", limit=5) == [lines]
+    assert manager.count_dead_letters(schema_name="shop")["pending"] == 4
+    assert [each.id for each in manager.claim_dead_letters("w", table_name="lines")] == [lines.id]
+    assert manager.resolve_dead_letters(source_record_id="0", resolution="put back") == 1
+    assert manager.discard_dead_letters(error_log_id=None, source_record_id="1") == 1
+    assert manager.requeue_dead_letters(status=DeadLetterStatus.DISCARDED) == 1
+    assert manager.release_dead_letters(operation_type=OperationType.DELETE) == 1
+    states = [manager.get_dead_letter(each.id).status.value for each in (*letters, lines)]
+    assert states == ["resolved", "pending", "pending", "pending", "pending"]
+    log(registry, error_code="a")
+    log(registry, error_code="b")
+    assert manager.resolve_errors(error_code="a") == 1 and manager.ignore_errors(schema_name="shop") == 1
+
+
+def test_a_filter_and_its_fields_at_once_and_a_change_of_none_in_particular_are_refused(registry: Registry) -> None:
+    manager = MetadataManager(registry)
+    letter, error = add(registry), log(registry)
+    with pytest.raises(InvalidInput, match="by fields such as schema_name='shop', or by one DeadLetterFilter"):
+        manager.list_dead_letters(DeadLetterFilter(), schema_name="shop")
+    for change in (manager.resolve_dead_letters, manager.discard_dead_letters, manager.requeue_dead_letters,
+                   manager.release_dead_letters, manager.resolve_errors, manager.ignore_errors):  # fmt: skip
+        with pytest.raises(InvalidInput, match=r"say which .* is all of them"):
+            change()
+        with pytest.raises(TypeError, match="shema_name"):
+            change(shema_name="shop")  # type: ignore[call-arg]
+    assert manager.get_dead_letter(letter.id) == letter and manager.get_error(error.id) == error
 
 
 def test_what_is_unknown_or_wrong_is_refused_and_changes_nothing(registry: Registry) -> None:
@@ -363,7 +403,7 @@ def test_what_is_unknown_or_wrong_is_refused_and_changes_nothing(registry: Regis
         (SyncRunNotFound, lambda: log(registry, sync_run_id=99)),
         (SyncRunNotFound, lambda: add(registry, sync_run_id=99)),
         (DeadLetterNotFound, lambda: dead_letters.get(registry, 99)),
-        (DeadLetterNotFound, lambda: dead_letters.change(registry, "resolved", 99)),
+        (DeadLetterNotFound, lambda: dead_letters.resolve(registry, 99)),
         (InvalidInput, lambda: log(registry, max_retries=-1)),
         (InvalidInput, lambda: log(registry, operation_type="guess")),
         (InvalidInput, lambda: log(registry, record_data=object())),

@@ -58,8 +58,8 @@ def test_schema_table_and_type_have_positions_of_their_own(registry: Registry) -
     assert positions.get(registry, STREAM, "other") is None
     assert len(positions.list_markers(registry)) == 9
     assert len(positions.list_markers(registry, "shop", STREAM)) == 3
-    assert positions.delete(registry, STREAM, "shop")
-    assert not positions.delete(registry, STREAM, "shop")
+    assert positions.delete(registry, "shop", STREAM)
+    assert not positions.delete(registry, "shop", STREAM)
     assert positions.get(registry, STREAM, "shop") is None
 
 

@@ -50,10 +50,14 @@ def fill(registry: Registry) -> dict[str, Any]:
         error = error_log.log(registry, "shop", ErrorType.DATA, "bad", sync_run_id=made[run])
         if end is not None:
             end(registry, error.id)
-    for run, end_letter in (("named by a letter", None), ("ended", "resolved"), ("ended", "discarded")):
+    for run, end_letter in (
+        ("named by a letter", None),
+        ("ended", dead_letters.resolve),
+        ("ended", dead_letters.discard),
+    ):
         letter = dead_letters.add(registry, "shop", "t", OperationType.INSERT, {"a": 1}, sync_run_id=made[run])
         if end_letter is not None:
-            dead_letters.change(registry, end_letter, letter.id)
+            end_letter(registry, letter.id)
     positions.update(registry, MarkerType.STREAM, "shop", {"lsn": 1}, sync_run_id=made["ended"])
     for number in range(13):
         columns = [{"name": f"c{each}", "type": "int"} for each in range(number + 1)]

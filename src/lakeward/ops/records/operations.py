@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -163,6 +163,17 @@ class ErrorFilter(msgspec.Struct, frozen=True, kw_only=True):
     before: datetime | None = None  # occurred earlier
 
 
+class ErrorFields(TypedDict, total=False):
+    """An ErrorFilter's fields as keyword arguments."""
+
+    schema_name: str | None
+    table_name: str | None
+    sync_run_id: int | None
+    error_type: ErrorType | None
+    error_code: str | None
+    before: datetime | None
+
+
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """One row of dead_letter_queue: a record that could not be applied, whole."""
 
@@ -198,6 +209,19 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     error_log_id: int | None = None
     source_record_id: str | None = None
     min_error_count: int | None = None
+
+
+class DeadLetterFields(TypedDict, total=False):
+    """A DeadLetterFilter's fields as keyword arguments."""
+
+    schema_name: str | None
+    table_name: str | None
+    status: DeadLetterStatus | None
+    operation_type: OperationType | None
+    sync_run_id: int | None
+    error_log_id: int | None
+    source_record_id: str | None
+    min_error_count: int | None
 
 
 class ErrorTrend(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,66 @@
+"""Reference pages show a front's bound methods as what they are: functions, with the parameters and docstring of the room's.
+
+`get_topic = bound(topics.get)` is an attribute to a reader of source text. See src/lakeward/fronts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from griffe import (
+    Attribute,
+    Class,
+    Docstring,
+    ExprCall,
+    ExprKeyword,
+    ExprLambda,
+    Extension,
+    Function,
+    GriffeLoader,
+    Module,
+    Parameter,
+    ParameterKind,
+    Parameters,
+)
+
+
+class Fronts(Extension):
+    def on_package(self, *, pkg: Module, loader: GriffeLoader, **kwargs: Any) -> None:
+        for owner in list(_classes(pkg)):
+            for each in list(owner.members.values()):
+                if isinstance(each, Attribute) and (call := _binding(each)) is not None:
+                    owner.set_member(each.name, _method(each, call, loader))
+
+
+def _classes(module: Module) -> Iterator[Class]:
+    for each in module.members.values():
+        if isinstance(each, Class):
+            yield each
+        elif isinstance(each, Module):
+            yield from _classes(each)
+
+
+def _binding(attribute: Attribute) -> ExprCall | None:
+    call = attribute.value
+    return call if isinstance(call, ExprCall) and str(call.function) in ("bound", "late_bound") else None
+
+
+def _method(attribute: Attribute, call: ExprCall, loader: GriffeLoader) -> Function:
+    found, *more = call.arguments
+    path = (found.body if isinstance(found, ExprLambda) else found).canonical_path  # type: ignore[union-attr]
+    function = loader.modules_collection[path]
+    own = next((str(each.value) for each in more if isinstance(each, ExprKeyword) and each.name == "own"), "")
+    fixed = sum(not isinstance(each, ExprKeyword) for each in more)
+    taken = [each for each in list(function.parameters)[1 + fixed :] if f"'{each.name}'" not in own.replace('"', "'")]
+    front = Parameter("self", kind=ParameterKind.positional_or_keyword)
+    made = Function(
+        attribute.name,
+        lineno=attribute.lineno,
+        endlineno=attribute.endlineno,
+        parameters=Parameters(front, *taken),
+        returns=function.returns,
+    )
+    if function.docstring is not None:
+        made.docstring = Docstring(function.docstring.value, parent=made, parser="google")
+    return made
