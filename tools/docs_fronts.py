@@ -49,18 +49,20 @@ def _binding(attribute: Attribute) -> ExprCall | None:
 def _method(attribute: Attribute, call: ExprCall, loader: GriffeLoader) -> Function:
     found, *more = call.arguments
     path = (found.body if isinstance(found, ExprLambda) else found).canonical_path  # type: ignore[union-attr]
-    function = loader.modules_collection[path]
-    own = next((str(each.value) for each in more if isinstance(each, ExprKeyword) and each.name == "own"), "")
     fixed = sum(not isinstance(each, ExprKeyword) for each in more)
-    taken = [each for each in list(function.parameters)[1 + fixed :] if f"'{each.name}'" not in own.replace('"', "'")]
+    target: Any = loader.modules_collection[path]
+    function: Any = target.all_members["__init__"] if isinstance(target, Class) else target
+    skipped = fixed + 1 + isinstance(target, Class)  # the registry, and what a class calls self
+    own = next((str(each.value) for each in more if isinstance(each, ExprKeyword) and each.name == "own"), "")
+    taken = [each for each in list(function.parameters)[skipped:] if f"'{each.name}'" not in own.replace('"', "'")]
     front = Parameter("self", kind=ParameterKind.positional_or_keyword)
     made = Function(
         attribute.name,
         lineno=attribute.lineno,
         endlineno=attribute.endlineno,
         parameters=Parameters(front, *taken),
-        returns=function.returns,
+        returns=target.name if isinstance(target, Class) else function.returns,
     )
-    if function.docstring is not None:
-        made.docstring = Docstring(function.docstring.value, parent=made, parser="google")
+    if target.docstring is not None:
+        made.docstring = Docstring(target.docstring.value, parent=made, parser="google")
     return made

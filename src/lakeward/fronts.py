@@ -29,7 +29,7 @@ def bound(
 
 
 def bound(function: Any, /, *first: Any, own: tuple[str, ...] = (), **also: str) -> Any:
-    """A function of a room, which takes a registry before all else, as a method of a front that has a `registry`.
+    """A function of a room (or a class), which takes a registry before all else, as a method of a front with a `registry`.
 
     Args:
         first: what the function takes after the registry, fixed here.
@@ -85,6 +85,8 @@ class _Bound:
 
     def _signature(self, function: Callable[..., Any]) -> inspect.Signature:
         signature = inspect.signature(function)
+        if isinstance(function, type):
+            signature = signature.replace(return_annotation=function.__name__)
         taken = list(signature.parameters.values())[1 + len(self._first) :]
         front = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return signature.replace(parameters=[front, *(each for each in taken if each.name not in self._own)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,3 +37,42 @@ class Threads:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._executor.shutdown)
+
+
+class Awaited:
+    """A front whose methods run in threads of its own, each by the method of the same name of the front that it stands for."""
+
+    def __init__(self, front: Any) -> None:
+        self._front = front
+        self._threads = Threads()
+
+    async def close(self) -> None:
+        """Close what it stands for, and end the threads."""
+        await self._threads.run(self._front.close)
+        await self._threads.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of a front, to await."""
+
+    async def run(self: Awaited, /, *arguments: P.args, **named: P.kwargs) -> T:
+        return await self._threads.run(method, self._front, *arguments, **named)
+
+    return update_wrapper(run, method)
+
+
+def iterated(method: Callable[Concatenate[Any, P], Iterable[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """A method of a front that gives many things, to iterate over."""
+
+    def run(self: Awaited, /, *arguments: P.args, **named: P.kwargs) -> AsyncIterator[T]:
+        return self._threads.iterate(lambda: iter(method(self._front, *arguments, **named)))
+
+    shown: Any = update_wrapper(run, method)
+    shown.__signature__ = inspect.signature(method).replace(return_annotation=AsyncIterator)
+    return shown  # type: ignore[no-any-return]

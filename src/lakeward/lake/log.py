@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidInput
+from lakeward.fronts import bound
 from lakeward.lake import writes
+from lakeward.log import compact, topics
 from lakeward.log import registration as log
-from lakeward.log import topics
 from lakeward.log import write as log_write
-from lakeward.log.compact import TARGET_BYTES, CompactionResult, compact_segments
 from lakeward.log.consumer import Consumer
 from lakeward.log.read import Slice, Where, check_files, resolved, slice_batches, slices_of
 from lakeward.log.records import LogAppendResult, Topic
@@ -37,7 +37,7 @@ class TopicLog:
     """`lake.log`. Topics themselves are made and changed through `MetadataStore(lake)`."""
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self.registry = registry
 
     def append(
         self,
@@ -62,7 +62,7 @@ class TopicLog:
         Raises:
             TopicNotFound, PartitionNotFound, FileRefused, InvalidInput, IntentLost, StorageError.
         """
-        found = topics.load(self._registry, topic)
+        found = topics.load(self.registry, topic)
         if partition is not None:
             topics.check_partition(found, partition)
         if producer is not None:
@@ -70,7 +70,7 @@ class TopicLog:
         if not writes.is_dataframe(records):
             return self._append(found, records, partition, key, producer)
         with recorded(
-            self._registry,
+            self.registry,
             found.name,
             SyncMode.BATCH,
             operation=OperationType.INSERT,
@@ -88,7 +88,7 @@ class TopicLog:
         producer: ProducerKey | None,
         run: Joined | None = None,
     ) -> LogAppendResult:
-        registry = self._registry
+        registry = self.registry
         if producer is not None and (first := log.first_answer(registry, found, producer)) is not None:
             return first
         started = time.perf_counter()
@@ -170,38 +170,20 @@ class TopicLog:
     ) -> Iterator[pa.RecordBatch]:
         """As `read`, without Spark: batches of the same columns, partition by partition in the order of offsets."""
         _, slices = self._slices(topic, start, end, fail_on_data_loss)
-        return (batch for each in slices for batch in slice_batches(each, self._registry.engine(each.segment.location)))
+        return (batch for each in slices for batch in slice_batches(each, self.registry.engine(each.segment.location)))
 
-    def consumer(
-        self,
-        topic: str | Iterable[str],
-        group: str | None = None,
-        *,
-        start: Where = "earliest",
-        partitions: Iterable[int] | None = None,
-        fail_on_data_loss: bool = True,
-    ) -> Consumer:
-        """A consumer for small jobs without Spark; see Consumer."""
-        return Consumer(
-            self._registry, topic, group, start=start, partitions=partitions, fail_on_data_loss=fail_on_data_loss
-        )
-
-    def compact_segments(self, topic: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
-        """Merge small neighbouring segments into larger ones with the same offsets. Raises TopicNotFound, LeaseHeld."""
-        return compact_segments(self._registry, topic, target_bytes)
-
-    def enforce_retention(self, topic: str | None = None) -> log_retention.RetentionResult:
-        """Delete the segments of a topic (of all) that are past its retention_ms. Raises TopicNotFound."""
-        return log_retention.enforce(self._registry, topic)
+    consumer = bound(Consumer)
+    compact_segments = bound(compact.compact_segments)
+    enforce_retention = bound(log_retention.enforce)
 
     def _slices(self, name: str, start: Where, end: Where, fail_on_data_loss: bool) -> tuple[Topic, list[Slice]]:
-        with self._registry.database.read() as connection:
-            topic = topics.load_in(connection, self._registry, name)
+        with self.registry.database.read() as connection:
+            topic = topics.load_in(connection, self.registry, name)
             known = partitions.of_topic(connection, topic.topic_id)
             starts = resolved(known, start, "start", ending=False)
             ends = resolved(known, end, "end", ending=True)
             slices = slices_of(connection, topic, starts, ends, fail_on_data_loss=fail_on_data_loss)
-        return topic, check_files(slices, self._registry.engine, fail_on_data_loss=fail_on_data_loss)
+        return topic, check_files(slices, self.registry.engine, fail_on_data_loss=fail_on_data_loss)
 
 
 def _write(

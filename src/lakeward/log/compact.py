@@ -38,7 +38,7 @@ class CompactionResult(msgspec.Struct, frozen=True):
     bytes_after: int = 0
 
 
-def compact_segments(registry: Registry, name: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
+def compact_segments(registry: Registry, topic: str, target_bytes: int = TARGET_BYTES) -> CompactionResult:
     """Merge segments that follow each other and are small, up to `target_bytes` each. Offsets stay as they are.
 
     A merged file is read again and compared with what it is made of before it takes its place. The old files wait in
@@ -49,12 +49,12 @@ def compact_segments(registry: Registry, name: str, target_bytes: int = TARGET_B
         LeaseHeld: somebody else is at it.
         DataLoss, StorageError: a segment cannot be read; those before it are merged.
     """
-    topic = topics.load(registry, name)
+    found = topics.load(registry, topic)
     total = CompactionResult()
-    with leases.held(registry, f"compact:{topic.topic_uuid}", seconds=LEASE_SECONDS) as lease:
-        for number in range(topic.partition_count):
-            for run in _runs(segments.iterate(registry, topic, number), topic, target_bytes):
-                size = _merge(registry, topic, run, lease)
+    with leases.held(registry, f"compact:{found.topic_uuid}", seconds=LEASE_SECONDS) as lease:
+        for number in range(found.partition_count):
+            for run in _runs(segments.iterate(registry, found, number), found, target_bytes):
+                size = _merge(registry, found, run, lease)
                 if size is not None:
                     total = CompactionResult(
                         before=total.before + len(run),

@@ -49,15 +49,17 @@ class Consumer:
     def __init__(
         self,
         registry: Registry,
-        names: str | Iterable[str],
+        topic: str | Iterable[str],
         group: str | None = None,
         *,
         start: Where = "earliest",
         partitions: Iterable[int] | None = None,
         fail_on_data_loss: bool = True,
     ) -> None:
-        """
+        """Begin where the group has committed, or at `start`.
+
         Args:
+            topic: one, or several.
             start: where to begin in partitions in which the group has committed nothing.
             partitions: the ones to read; all without.
             fail_on_data_loss: raise where records are gone that were to be read; else go on after them, and log it.
@@ -75,16 +77,16 @@ class Consumer:
         self._readers: dict[_Place, Iterator[Record]] = {}
         wanted = None if partitions is None else set(partitions)
         self._group_key = None if group is None else groups.find_key(registry, group)
-        for name in [names] if isinstance(names, str) else list(names):
-            topic = self._topics[name] = topics.load(registry, name)
-            known = topics.list_partitions(registry, topic)
-            committed = [] if group is None else groups.offsets(registry, group, topic)
+        for name in [topic] if isinstance(topic, str) else list(topic):
+            found = self._topics[name] = topics.load(registry, name)
+            known = topics.list_partitions(registry, found)
+            committed = [] if group is None else groups.offsets(registry, group, found)
             done = {each.partition_id: each.committed_offset for each in committed}
             for number, offset in resolved(known, start, "start", ending=False).items():
                 if wanted is None or number in wanted:
                     self._positions[name, number] = done.get(number, offset)
         if not self._positions:
-            raise InvalidInput(f"there is nothing to read: topics {names!r}, partitions {partitions!r}")
+            raise InvalidInput(f"there is nothing to read: topics {topic!r}, partitions {partitions!r}")
 
     @property
     def positions(self) -> Mapping[_Place, int]:

@@ -61,7 +61,7 @@ def ensure_same_in(connection: sa.Connection, registry: Registry, group_id: str,
 
 
 def get(registry: Registry, group_id: str) -> ConsumerGroup | None:
-    """A group; none if there is none of that name."""
+    """A group, with the time of its last commit; None if there is none of that name."""
     with registry.database.read() as connection:
         return groups.load(connection, registry.warehouse.warehouse_id, group_id)
 
@@ -74,7 +74,7 @@ def list_groups(registry: Registry) -> list[str]:
 
 @retried
 def delete(registry: Registry, group_id: str) -> None:
-    """Raises ConsumerGroupNotFound."""
+    """Forget a group and all that it has committed. Raises ConsumerGroupNotFound."""
     with registry.database.transaction() as connection:
         groups.delete(connection, load_key(connection, registry, group_id))
 
@@ -94,6 +94,25 @@ def load_key(connection: sa.Connection, registry: Registry, group_id: str) -> in
 
 
 # Committing ---------------------------------------------------------------------------------------------------------------
+def commit_one(
+    registry: Registry,
+    group_id: str,
+    topic: str,
+    partition_id: int,
+    offset: int,
+    metadata: str | None = None,
+    *,
+    strict: bool = False,
+) -> None:
+    """Commit the next offset to read of one partition; the group is made if it is new. A lower one than before is a rewind.
+
+    Raises:
+        TopicNotFound, PartitionNotFound, InvalidName.
+        InvalidOffset: it is negative, or with `strict` past the high watermark.
+    """
+    commit(registry, group_id, [ConsumerOffset(group_id, topic, partition_id, offset, metadata)], strict=strict)
+
+
 def commit(registry: Registry, group_id: str, offsets: Iterable[ConsumerOffset], *, strict: bool = False) -> None:
     """Commit offsets, of one partition or many, in one transaction; the group is made if it is new.
 
@@ -188,7 +207,7 @@ def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[Consum
 
 # Looking ------------------------------------------------------------------------------------------------------------------
 def committed(registry: Registry, group_id: str, topic: TopicRef, partition_id: int) -> int | None:
-    """The next offset to read; none if the group has committed none there."""
+    """The next offset to read; None if the group has committed none there."""
     query = groups.COMMITTED_BY_ID if isinstance(topic, Topic) else groups.COMMITTED
     parameters = {
         **topics.key_of(registry, topic),

@@ -28,7 +28,7 @@ REMEMBERED = 1_000  # segments of a partition, by each thread
 
 # Adding -------------------------------------------------------------------------------------------------------------------
 @retried
-def add(registry: Registry, infos: Sequence[SegmentInfo]) -> int:
+def add(registry: Registry, new: Sequence[SegmentInfo]) -> int:
     """Register segments, of one topic or several, in one transaction; how many were. All of them, or none.
 
     Those of a partition are given in the order of their offsets.
@@ -39,7 +39,7 @@ def add(registry: Registry, infos: Sequence[SegmentInfo]) -> int:
         InvalidInput: a segment without a place, or with a negative size.
     """
     by_topic: dict[str, list[SegmentInfo]] = defaultdict(list)
-    for info in infos:
+    for info in new:
         _check(info)
         by_topic[info.topic].append(info)
     with registry.database.transaction() as connection:
@@ -47,7 +47,7 @@ def add(registry: Registry, infos: Sequence[SegmentInfo]) -> int:
         found = [topics.load_in(connection, registry, name) for name in by_topic]
         for topic in sorted(found, key=lambda each: each.topic_id):  # two writers take locks in one order
             add_in(connection, topic, by_topic[topic.name], now)
-    return len(infos)
+    return len(new)
 
 
 def add_in(
@@ -82,20 +82,28 @@ def insert_in(
 
 
 @retried
-def add_one(registry: Registry, info: SegmentInfo) -> SegmentInfo:
-    """As `add`, of one segment; as it is registered, with its id."""
-    _check(info)
+def add_one(registry: Registry, segment: SegmentInfo) -> SegmentInfo:
+    """Register a segment, and raise the high watermark to its end_offset + 1; as it is registered, with its id.
+
+    An `id` and a `created_at` that it is given with are kept as `given_id` and `given_created_at`.
+
+    Raises:
+        TopicNotFound, PartitionNotFound.
+        InvalidOffset: it overlaps another or leaves a hole, or its offsets and its count do not fit each other.
+        InvalidInput: it is without a place, or with a negative size.
+    """
+    _check(segment)
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        topic = topics.load_in(connection, registry, info.topic)
-        number = info.partition_id
+        topic = topics.load_in(connection, registry, segment.topic)
+        number = segment.partition_id
         partition = topics.locked_partitions(connection, topic, [number])[number]
-        end = _fitting(connection, topic, partition, [info])
-        row = _row(topic, info, now, None)
+        end = _fitting(connection, topic, partition, [segment])
+        row = _row(topic, segment, now, None)
         segment_id = segments.insert_one(connection, row)
         partitions.raise_watermark(connection, topic.topic_id, number, end, now)
     return msgspec.structs.replace(
-        info,
+        segment,
         id=segment_id,
         location=row["location"],
         created_at=now,
@@ -190,7 +198,7 @@ def _row(topic: Topic, info: SegmentInfo, now: datetime, intent_id: str | None) 
 
 
 @retried
-def raise_watermark(registry: Registry, name: str, partition_id: int, offset: int) -> Partition:
+def raise_watermark(registry: Registry, topic: str, partition_id: int, high_watermark: int) -> Partition:
     """Raise the high watermark, at most to the end of the last segment; where it stands there already, nothing changes.
 
     Segments raise it as they are added: past them there is no record, and what is appended next would get offsets below it,
@@ -200,32 +208,32 @@ def raise_watermark(registry: Registry, name: str, partition_id: int, offset: in
         TopicNotFound, PartitionNotFound.
         InvalidOffset: it would go back, or past the last segment.
     """
-    if not 0 <= offset <= MAX_OFFSET + 1:
+    if not 0 <= high_watermark <= MAX_OFFSET + 1:
         raise InvalidOffset(
-            f"high watermark {offset} of {name}, partition {partition_id}: offsets are from 0 to {MAX_OFFSET}"
+            f"high watermark {high_watermark} of {topic}, partition {partition_id}: offsets are from 0 to {MAX_OFFSET}"
         )
     with registry.database.transaction() as connection:
-        topic = topics.load_in(connection, registry, name)
-        partition = topics.locked_partitions(connection, topic, [partition_id])[partition_id]
-        stands, end = partition.high_watermark, next_base(connection, topic, partition)
-        if offset > max(stands, end):
+        found = topics.load_in(connection, registry, topic)
+        partition = topics.locked_partitions(connection, found, [partition_id])[partition_id]
+        stands, end = partition.high_watermark, next_base(connection, found, partition)
+        if high_watermark > max(stands, end):
             raise InvalidOffset(
-                f"the high watermark of {name}, partition {partition_id}, cannot be {offset}: the last segment ends before {end}; "
+                f"the high watermark of {topic}, partition {partition_id}, cannot be {high_watermark}: the last segment ends before {end}; "
                 "add segments, which raise it"
             )
-        if offset < stands:
+        if high_watermark < stands:
             raise InvalidOffset(
-                f"the high watermark of {name}, partition {partition_id}, is {stands} and never goes back to {offset}"
+                f"the high watermark of {topic}, partition {partition_id}, is {stands} and never goes back to {high_watermark}"
             )
-        partitions.raise_watermark(connection, topic.topic_id, partition_id, offset, dialect.now(connection))
-        changed = partitions.load(connection, topic.topic_id, partition_id)
+        partitions.raise_watermark(connection, found.topic_id, partition_id, high_watermark, dialect.now(connection))
+        changed = partitions.load(connection, found.topic_id, partition_id)
     assert changed is not None
     return changed
 
 
 # Looking ------------------------------------------------------------------------------------------------------------------
 def find(registry: Registry, topic: TopicRef, partition_id: int, offset: int) -> SegmentInfo | None:
-    """The segment that holds an offset.
+    """The segment that holds an offset; None if no segment does.
 
     On SQLite one that this thread has found before is remembered until anything is committed to the registry.
     """
@@ -290,22 +298,22 @@ def iterate(
 
 
 class Segments(Sequence[SegmentInfo]):
-    """Segments of a range, by offset, read as they are asked for: each look sees what there is then, and iterating holds a
-    thousand at a time.
+    """Segments with offsets from `start_offset` to before `end_offset`, by offset, read as they are asked for: each look sees
+    what there is then, and iterating holds a thousand at a time.
 
-    Looks raise TopicNotFound and PartitionNotFound.
+    Raises (each look): TopicNotFound, PartitionNotFound.
     """
 
     def __init__(
-        self, registry: Registry, topic: TopicRef, partition_id: int, start: int = 0, end: int | None = None
+        self,
+        registry: Registry,
+        topic: TopicRef,
+        partition_id: int,
+        start_offset: int = 0,
+        end_offset: int | None = None,
     ) -> None:
-        self._registry, self._topic, self._partition_id, self._start, self._end = (
-            registry,
-            topic,
-            partition_id,
-            start,
-            end,
-        )
+        self._registry, self._topic, self._partition_id = registry, topic, partition_id
+        self._start, self._end = start_offset, end_offset
 
     def __iter__(self) -> Iterator[SegmentInfo]:
         return iterate(self._registry, self._topic, self._partition_id, self._start, self._end)
@@ -349,7 +357,7 @@ def of_range(
 
 # Leaving ------------------------------------------------------------------------------------------------------------------
 @retried
-def delete_before(registry: Registry, name: str, partition_id: int, offset: int, reason: str = "deleted") -> int:
+def delete_before(registry: Registry, topic: str, partition_id: int, offset: int) -> int:
     """Delete the segments that end before an offset; how many were. The log then starts after them.
 
     Files below the topic's own location wait in quarantine; those that were given from outside are left alone.
@@ -357,9 +365,9 @@ def delete_before(registry: Registry, name: str, partition_id: int, offset: int,
     Raises TopicNotFound, PartitionNotFound.
     """
     with registry.database.transaction() as connection:
-        topic = topics.load_in(connection, registry, name)
-        topics.locked_partitions(connection, topic, [partition_id])
-        return delete_before_in(connection, registry, topic, partition_id, offset, reason)
+        found = topics.load_in(connection, registry, topic)
+        topics.locked_partitions(connection, found, [partition_id])
+        return delete_before_in(connection, registry, found, partition_id, offset, "deleted")
 
 
 def delete_before_in(

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
+from lakeward.iceberg.schemas import schema_from
 from lakeward.log.records import Partition, Topic, TopicConfig, TopicRef
 from lakeward.log.sql import partitions, producers, segments, topics
 from lakeward.registry.handle import Registry
@@ -53,19 +54,42 @@ def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None
     check_topic(config)
 
 
+FIRST_VALUE_FIELD = 100  # field ids of a declared schema of values follow it: those before are the record's own
+
+
+def _value_schema(source: object) -> Document | None:
+    """A declared schema as an Iceberg struct whose field ids do not meet those of the record's own columns."""
+    if source is None:
+        return None
+    document, _ = schema_from(source)
+    fields = _shifted(document["fields"])
+    return {"type": "struct", "fields": fields}
+
+
+def _shifted(part: object) -> object:
+    """A part of a schema document with other ids."""
+    if isinstance(part, list):
+        return [_shifted(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    ids = ("id", "element-id", "key-id", "value-id")
+    return {
+        key: value + FIRST_VALUE_FIELD if key in ids and isinstance(value, int) else _shifted(value)
+        for key, value in part.items()
+    }
+
+
 @retried
-def create(registry: Registry, config: TopicConfig, value_schema: Document | None = None) -> Topic:
+def create(registry: Registry, config: TopicConfig) -> Topic:
     """Make a topic with its partitions.
 
-    Args:
-        value_schema: an Iceberg struct, field ids given, that declares what values are; bytes without.
-
     Raises:
-        InvalidName, InvalidInput, TopicAlreadyExists.
+        TopicAlreadyExists, InvalidName, InvalidInput, InvalidSchema.
     """
     name = check_name(config.name)
     _check_count(config.partition_count)
     _check_settings(config.retention_ms, config.config)
+    value_schema = _value_schema(config.value_schema)
     topic_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
@@ -100,7 +124,7 @@ def key_of(registry: Registry, topic: TopicRef) -> dict[str, Any]:
 
 
 def get(registry: Registry, topic: TopicRef) -> Topic | None:
-    """A topic as it is now; none if there is none, or the Topic that is meant was deleted."""
+    """A topic as it is now; None if there is none, or the Topic that is meant was deleted."""
     lookups = registry.database.lookups
     if isinstance(topic, Topic):
         return topics.from_row(lookups.one(topics.BY_ID, {"topic_id": topic.topic_id}))
@@ -162,12 +186,12 @@ KEEP = -1  # of retention_ms: leave it as it is
 def update(
     registry: Registry,
     topic: TopicRef,
+    config: Mapping[str, str | None] | None = None,
     *,
     partition_count: int | None = None,
     retention_ms: int | None = KEEP,
-    config: Mapping[str, str | None] | None = None,
 ) -> Topic:
-    """Change a topic. `config` is laid over what is there; None for a value removes it.
+    """Change what is given of a topic. `config` is laid over what is there; None for a value removes it.
 
     Raises:
         TopicNotFound.
@@ -240,6 +264,7 @@ def _no_partition(topic: Topic, number: int) -> PartitionNotFound:
 
 # Partitions ---------------------------------------------------------------------------------------------------------------
 def get_partition(registry: Registry, topic: TopicRef, partition_id: int) -> Partition | None:
+    """A partition with its high watermark and log start; None if there is no such topic or partition."""
     query = partitions.BY_ID if isinstance(topic, Topic) else partitions.BY_NAME
     parameters = {**key_of(registry, topic), "partition_id": partition_id}
     return partitions.from_row(registry.database.lookups.one(query, parameters))
