@@ -39,7 +39,7 @@ def _commands() -> list[str]:
         for page in DOCS.rglob("*.md")
         if page.parent.name != "decisions" and page.name != "cli.md"
     ]
-    found = {words for text in texts for words in re.findall(r"`lakeward ([a-z][^`]*)`", text)}
+    found = {words for text in texts for words in re.findall(r"[`']lakeward ([a-z][^`']*)[`']", text)}
     return sorted(
         found | {words for text in texts for words in re.findall(r"^\$ lakeward ([a-z][^\n#]*)", text, re.MULTILINE)}
     )
@@ -102,7 +102,7 @@ def test_a_partition_that_is_refused_names_its_fields_as_they_are_written(type_:
     spec, _ = partition_spec(["p"], schema)
     with pytest.raises(LakewardError, match="write p=") as refused:
         partition_from_path(schema, spec, "q=1")
-    assert "`lakeward files`" in str(refused.value)
+    assert "`lakeward files TABLE`" in str(refused.value)
 
 
 def test_schemas_that_are_advised_are_taken() -> None:

@@ -137,8 +137,8 @@ def _there(file: RegisteredFile, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield from batches
     except ObjectNotFound as error:
         raise ObjectNotFound(
-            f"{file.file_path} is registered, but not there any more; `lakeward audit` lists all that its table lacks: bring "
-            "them back from a backup, or take their partitions out"
+            f"{file.file_path} is registered, but not there any more; `lakeward audit TABLE` lists all that its table lacks: "
+            "bring them back from a backup, or take their partitions out"
         ) from error
 
 
@@ -149,7 +149,7 @@ def _file_batches(
         return _json_batches(file, engine, reading)
     if file.file_path not in footers:
         raise PartitionMetadataNotFound(
-            f"no footer is stored for {file.file_path}; 'lakeward footers rebuild' reads the table's footers again"
+            f"no footer is stored for {file.file_path}; `lakeward footers rebuild TABLE` reads the table's footers again"
         )
     return _parquet_batches(file, footers[file.file_path], engine, reading)
 
@@ -173,7 +173,8 @@ def _parquet_batches(
                 yield from _group_batches(opened, groups, reading)
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
-                f"cannot read {file.file_path}: it is damaged, or the storage broke off; try again, 'lakeward audit' says what is wrong"
+                f"cannot read {file.file_path}: it is damaged, or the storage broke off; try again, and "
+                "`lakeward audit TABLE --checksums` says whether it is damaged"
             ) from error
 
 

@@ -67,7 +67,7 @@ def router(registry: Registry) -> APIRouter:
             "ForbiddenException",
             f"{name} takes no commits from query engines: nothing was changed. Append with "
             f'`lakeward append {name} FILE`, or in Python with `lake.append("{name}", rows)`, which takes Spark\'s DataFrames '
-            f"too; change columns and properties with `lakeward alter`. Objects that the engine may have left below the table's "
+            f"too; change columns and properties with the commands of `lakeward alter`. Objects that the engine may have left below the table's "
             "folder are deleted by `lakeward clean` once they are a week old",
         )
 

@@ -120,7 +120,7 @@ def set_aside(
     """
     if retry == retire:
         raise InvalidInput(
-            "say what to do with the files: --retry or --retire; `lakeward files --set-aside` lists them"
+            "say what to do with the files: --retry or --retire; `lakeward files TABLE --set-aside` lists them"
         )
     with context.lake() as lake:
         count = (lake.retry_set_aside if retry else lake.retire_set_aside)(parse_name(table))

@@ -218,7 +218,7 @@ def encode(document: Document, codec: str = "none") -> bytes:
 def _damaged(data: bytes) -> StorageError:
     return StorageError(
         f"a metadata file of {len(data)} bytes is damaged: it is no JSON object, or its compressed data breaks; bring it back from a "
-        "backup, or write the table's metadata anew with `lakeward repair`"
+        "backup, or write the table's metadata anew with `lakeward repair TABLE`"
     )
 
 

@@ -350,7 +350,9 @@ def partition_from_path(schema: Document, spec: Document, path: str) -> Partitio
     wanted = "/".join(f"{quote_plus(name)}=..." for _, name, *_ in fields)
     names = [unquote_plus(part.partition("=")[0]) for part in parts]
     if names != [name for _, name, *_ in fields]:
-        raise InvalidInput(f"partition {path!r} is none of the table's; write {wanted}, as `lakeward files` shows it")
+        raise InvalidInput(
+            f"partition {path!r} is none of the table's; write {wanted}, as `lakeward files TABLE` shows it"
+        )
     result: PartitionValues = {}
     for (field_id, name, transform, source, kept), part in zip(fields, parts, strict=True):
         text = unquote_plus(part.partition("=")[2])

@@ -133,7 +133,7 @@ def tell_loss(topic: str, partition: int, first: int, end: int, why: str, *, fai
     if fail:
         raise DataLoss(
             f"{topic}, partition {partition}, offsets {first} to {end - 1} cannot be read: {why}; to go on without these "
-            "records set failOnDataLoss=false"
+            "records give fail_on_data_loss=False, or Spark the option failOnDataLoss=false"
         )
     log.warning("records_skipped", topic=topic, partition=partition, first=first, end=end, why=why)
 

@@ -81,7 +81,11 @@ def audit(registry: Registry, table: Table, *, checksums: bool = False) -> Audit
             filled += was_filled
             verified += not was_filled and not finding
     findings += [
-        Finding("metadata", location, "is not there, or is none of its kind: `lakeward repair` writes it anew")
+        Finding(
+            "metadata",
+            location,
+            f"is not there, or is none of its kind: `lakeward repair {table.identifier}` writes it anew",
+        )
         for location in repair.lost(engine, seen.table)
     ]
     findings += _unreferenced(engine, seen)

@@ -209,7 +209,7 @@ def _check_new(database: Database, settings: Settings, *, create: bool, upgrade:
     if not create:
         raise RegistryOutdated(
             f"there is no lakehouse at {database.shown_url}: name it with --registry or go to the folder of its "
-            "lakeward.toml; `lakeward create`, `lakeward topics create`, `lakeward serve --create` and `lakeward db upgrade` "
+            "lakeward.toml; `lakeward create TABLE`, `lakeward topics create TOPIC`, `lakeward serve --create` and `lakeward db upgrade` "
             "make one"
         )
     if touch_warehouse:

@@ -121,4 +121,4 @@ def _check_not_main(name: str) -> None:
 def _no_snapshot(table: Table, snapshot_id: int, is_current: bool) -> str:
     if is_current:
         return f"{table.identifier} has no snapshot yet: append to it first"
-    return f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list` shows what it has"
+    return f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list {table.identifier}` shows what it has"

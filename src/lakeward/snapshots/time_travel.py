@@ -49,7 +49,7 @@ def plan(
 
 def no_snapshot(table: Table, snapshot_id: int) -> SnapshotNotFound:
     return SnapshotNotFound(
-        f"{table.identifier} has no snapshot {snapshot_id}, or it has expired; `lakeward snapshots list` shows what it has"
+        f"{table.identifier} has no snapshot {snapshot_id}, or it has expired; `lakeward snapshots list {table.identifier}` shows what it has"
     )
 
 

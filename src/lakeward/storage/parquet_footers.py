@@ -28,7 +28,7 @@ def decode_footer(footer: bytes) -> pq.FileMetaData:
     except (pa.ArrowException, OSError) as error:
         raise FileRefused(
             "unreadable",
-            f"a stored footer of {len(footer)} bytes cannot be decoded; 'lakeward footers rebuild' reads the table's footers again",
+            f"a stored footer of {len(footer)} bytes cannot be decoded; `lakeward footers rebuild TABLE` reads the table's again",
         ) from error
 
 

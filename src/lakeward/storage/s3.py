@@ -65,7 +65,7 @@ class S3Engine:
         check_settings(self.name, self._config, SETTINGS)
         if ("access_key" in self._config) != ("secret_key" in self._config):
             raise InvalidSetting(
-                "storage engine 's3' has only one of 'access_key' and 'secret_key'; give both or neither"
+                "only one of the settings s3_access_key and s3_secret_key is there; give both or neither"
             )
         try:
             import boto3

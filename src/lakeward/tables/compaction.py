@@ -170,7 +170,7 @@ def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[Data
         raise DataLoss(
             f"what compaction made of {len(old)} files of {table.identifier} has {abs(rows)} rows "
             f"{'more' if rows > 0 else 'fewer'} than they have{f' in partition {key}' if key else ''}; the old ones stay. "
-            "`lakeward audit` says whether one of them is damaged"
+            f"`lakeward audit {table.identifier} --checksums` says whether one of them is damaged"
         )
 
 

@@ -31,7 +31,7 @@ def recount(registry: Registry, table: Table, row_count: int | None = None, file
         for what, wanted in (("rows", row_count), ("bytes", file_size)):
             if wanted is not None and found[what] != wanted:
                 raise AuditFailed(
-                    f"{table.identifier} has {found[what]} {what} in its live files, not {wanted}; look at `lakeward files`"
+                    f"{table.identifier} has {found[what]} {what} in its live files, not {wanted}; look at `lakeward files {table.identifier}`"
                 )
         now = dialect.now(connection)
         tables.delete_stats(connection, table.table_id)

@@ -58,7 +58,7 @@ def apply(
     if committed != found.data_files:
         raise AuditFailed(
             f"{table.identifier} would have {committed} files after the rollback, and snapshot {removed.snapshot_id} lists "
-            f"{found.data_files}; nothing was changed: `lakeward audit` shows what differs"
+            f"{found.data_files}; nothing was changed: `lakeward audit {table.identifier}` shows what differs"
         )
     return files.count_pending(connection, table.table_id)
 

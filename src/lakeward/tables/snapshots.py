@@ -408,7 +408,7 @@ def load_snapshot(registry: Registry, table: Table, snapshot_id: int) -> Snapsho
         found = snapshots.load(connection, table.table_id, snapshot_id)
     if found is None:
         raise SnapshotNotFound(
-            f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list` shows what it has"
+            f"{table.identifier} has no snapshot {snapshot_id}; `lakeward snapshots list {table.identifier}` shows what it has"
         )
     return Snapshot(
         snapshot_id=found.snapshot_id,

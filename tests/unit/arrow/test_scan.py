@@ -254,5 +254,5 @@ def test_a_missing_or_broken_object_is_named(table: Table) -> None:
     with pytest.raises((StorageError, FileRefused), match=str(path)):
         table.rows()
     path.unlink()
-    with pytest.raises(ObjectNotFound, match=f"{path} is registered, but not there any more; `lakeward audit`"):
+    with pytest.raises(ObjectNotFound, match=f"{path} is registered, but not there any more; `lakeward audit TABLE`"):
         table.rows()
