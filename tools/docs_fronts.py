@@ -48,7 +48,9 @@ def _binding(attribute: Attribute) -> ExprCall | None:
 
 def _method(attribute: Attribute, call: ExprCall, loader: GriffeLoader) -> Function:
     found, *more = call.arguments
-    path = (found.body if isinstance(found, ExprLambda) else found).canonical_path  # type: ignore[union-attr]
+    first, _, rest = str(found.body if isinstance(found, ExprLambda) else found).partition(".")
+    # A name of the module, whatever the class has under it.
+    path = attribute.module.resolve(first) + (f".{rest}" if rest else "")
     fixed = sum(not isinstance(each, ExprKeyword) for each in more)
     target: Any = loader.modules_collection[path]
     function: Any = target.all_members["__init__"] if isinstance(target, Class) else target

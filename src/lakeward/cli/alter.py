@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -88,11 +89,11 @@ def move_column(
     after: Annotated[str | None, typer.Option("--after", help="This column.", show_default=False)] = None,
 ) -> None:
     """Move a column to another place: --first, --before or --after."""
-    where = {name: value for name, value in {"first": first, "before": before, "after": after}.items() if value}
-    if len(where) != 1:
+    if [first, bool(before), bool(after)].count(True) != 1:
         raise InvalidInput("say where the column goes: --first, --before COLUMN or --after COLUMN")
     with context.lake() as lake:
-        _show(context, table, lake.move_column(parse_name(table), parse_name(column), **where))
+        moved = partial(lake.move_column, first=first, before=before or None, after=after or None)
+        _show(context, table, moved(parse_name(table), parse_name(column)))
 
 
 def partition_by(

@@ -183,12 +183,11 @@ def branch(
 
 def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
     """Drop a branch or tag; its snapshot stays until it expires."""
-    from lakeward.snapshots import refs as named
-
     with context.lake() as lake:
         found = lake.table(parse_name(table))
-        kinds = {ref.name: ref.type for ref in named.list_refs(lake.registry, found)}
-        _show(context, named.drop_ref(lake.registry, found, name, kinds.get(name, "tag")))
+        kinds = {ref.name: ref.type for ref in lake.refs(found)}
+        drop_it = lake.drop_branch if kinds.get(name) == "branch" else lake.drop_tag
+        _show(context, drop_it(found, name))
 
 
 def _show(context: Context, ref: SnapshotRef) -> None:

@@ -6,19 +6,18 @@ import random
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from lakeward.errors import TransactionConflict
 from lakeward.logs import log
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
+# A decorator that gives back what it takes: mypy then knows the type of what is decorated without checking its module first.
+F = TypeVar("F", bound=Callable[..., Any])
 
 WAITS = (0.01, 0.03, 0.1, 0.3, 1.0)  # seconds before each further try
 
 
-def retried(function: Callable[P, T]) -> Callable[P, T]:
+def retried(function: F) -> F:
     """For a function that opens one transaction and does nothing else that lasts: it is run again, from its beginning, where
     the database has ended that transaction by a deadlock or a serialization failure.
 
@@ -26,7 +25,7 @@ def retried(function: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+    def run(*args: Any, **kwargs: Any) -> Any:
         for wait in WAITS:
             try:
                 return function(*args, **kwargs)
@@ -41,4 +40,4 @@ def retried(function: Callable[P, T]) -> Callable[P, T]:
             error.is_rolled_back = False  # nobody above tries as often again
             raise
 
-    return run
+    return run  # type: ignore[return-value]

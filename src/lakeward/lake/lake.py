@@ -1,32 +1,29 @@
-"""`connect` and the Lake: a thin front over the registry, the pipeline, the components and the server."""
+"""`connect` and the Lake: the functions of the rooms below, under the names that people look for."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from lakeward import arrow, catalog, iceberg, lake, maintenance, registry, snapshots, spark, tables
+from lakeward import arrow, catalog, iceberg, lake, maintenance, snapshots, spark, tables
 from lakeward.config import Settings, load_settings
 from lakeward.errors import TableAlreadyExists
+from lakeward.fronts import late_bound
 from lakeward.names import NamespaceName, TableName, parse_table
 from lakeward.ops.records.operations import DeadLetter
 from lakeward.registry import Registry, open_registry
-from lakeward.tables.records.files import AppendResult, RegisteredFile
-from lakeward.tables.records.tables import Namespace, SnapshotRef, Table, TableMetadata, TableSnapshot
+from lakeward.tables.records.files import AppendResult
+from lakeward.tables.records.tables import Table, TableMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lakeward.ops.counted_runs import Counting
-    from lakeward.snapshots.expiry import ExpireResult
-    from lakeward.snapshots.manifest_merging import ManifestInfo, MergeResult
-    from lakeward.snapshots.rollback import RollbackResult
+    from lakeward.snapshots.manifest_merging import MergeResult
     from lakeward.snapshots.snapshot_commit import FlushResult
     from lakeward.tables.tables import Which
 
@@ -99,17 +96,9 @@ class Lake:
         self.close()
 
     # Namespaces and tables --------------------------------------------------------------------------------------------
-    def create_namespace(self, name: NamespaceName, properties: Mapping[str, str] | None = None) -> Namespace:
-        """Make a namespace; one that exists is returned as it is."""
-        return tables.namespaces.create(self.registry, name, properties, if_absent=True)
-
-    def namespaces(self, parent: NamespaceName = ()) -> list[Namespace]:
-        """The namespaces directly below one, or all that are at the top."""
-        return tables.namespaces.list_namespaces(self.registry, parent)
-
-    def drop_namespace(self, name: NamespaceName) -> None:
-        """Raises NamespaceNotFound, NamespaceNotEmpty."""
-        tables.namespaces.drop(self.registry, name)
+    create_namespace = late_bound(lambda: tables.namespaces.ensure)
+    namespaces = late_bound(lambda: tables.namespaces.list_namespaces)
+    drop_namespace = late_bound(lambda: tables.namespaces.drop)
 
     def create_table(
         self,
@@ -167,102 +156,28 @@ class Lake:
                 raise
             return tables.tables.load(self.registry, identifier)
 
-    def table(self, name: TableName) -> Table:
-        """Raises TableNotFound, InvalidName."""
-        return tables.tables.load(self.registry, name)
+    table = late_bound(lambda: tables.tables.load)
 
     def tables(self, namespace: NamespaceName | None = None) -> list[Table]:
         """The tables of a namespace, or of all."""
         wanted = [namespace] if namespace else [found.levels for found in self.namespaces()]
         return [table for levels in wanted for table in tables.tables.list_tables(self.registry, levels)]
 
-    def rename_table(self, name: TableName, new_name: TableName) -> Table:
-        """Raises TableNotFound, TableAlreadyExists, NamespaceNotFound."""
-        return tables.tables.rename(self.registry, name, new_name)
-
-    def drop_table(self, name: TableName, purge: bool = False) -> None:
-        """Its files wait in quarantine; with `purge` they are deleted now."""
-        maintenance.cleaner.drop(self.registry, name, purge=purge)
+    rename_table = late_bound(lambda: tables.tables.rename)
+    drop_table = late_bound(lambda: maintenance.cleaner.drop)
 
     # Metadata ---------------------------------------------------------------------------------------------------------
-    def metadata(self, name: TableName, version: int | None = None) -> TableMetadata:
-        """A table's schema, partitions, order and properties: as they are, or were at a version.
-
-        Raises:
-            MetadataVersionNotFound, TableNotFound.
-        """
-        return tables.tables.metadata(self.registry, self.table(name), version)
-
-    def metadata_versions(self, name: TableName) -> list[TableMetadata]:
-        """All of them, oldest first. Raises TableNotFound."""
-        return tables.tables.versions(self.registry, self.table(name))
-
-    def add_column(self, name: TableName, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
-        """Add a column at the end; rows that are there have null in it.
-
-        `column` is a name, or a path such as 'address.zip' of a field in a struct; `type` is one that `create_table` takes.
-
-        Raises:
-            InvalidSchema: the name is taken, or the type unknown.
-            ColumnNotFound: of a path, the struct. TableNotFound.
-        """
-        return tables.evolution.add_column(self.registry, name, column, type, doc)
-
-    def drop_column(self, name: TableName, column: Any) -> TableMetadata:
-        """Drop a column (a name or a path). Files keep it; a column of its name later is another one.
-
-        Raises:
-            InvalidSchema: the sort order or a partition uses it, of earlier files too.
-            ColumnNotFound, TableNotFound.
-        """
-        return tables.evolution.drop_column(self.registry, name, column)
-
-    def rename_column(self, name: TableName, column: Any, new_name: str) -> TableMetadata:
-        """Rename a column (a name or a path); files need no change.
-
-        Raises:
-            InvalidSchema: the name is taken.
-            ColumnNotFound, TableNotFound.
-        """
-        return tables.evolution.rename_column(self.registry, name, column, new_name)
-
-    def widen_column(self, name: TableName, column: Any, type: Any) -> TableMetadata:
-        """Give a column a wider type: int to long, float to double, a decimal more digits.
-
-        Raises:
-            InvalidSchema: the type is not wider.
-            ColumnNotFound, TableNotFound.
-        """
-        return tables.evolution.widen_column(self.registry, name, column, type)
-
-    def move_column(self, name: TableName, column: Any, **where: Any) -> TableMetadata:
-        """`first=True`, `before='b'` or `after='b'`."""
-        return tables.evolution.move_column(self.registry, name, column, **where)
-
-    def set_properties(self, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
-        """Set properties of a table; None for a value removes one.
-
-        Raises:
-            InvalidInput: a value that cannot be used.
-            TableNotFound.
-        """
-        return tables.evolution.set_properties(self.registry, name, properties)
-
-    def set_partition_spec(self, name: TableName, partition_by: Sequence[Any] = ()) -> TableMetadata:
-        """How files are partitioned that are written from now on, as for `create_table`; those that are there stay."""
-        return tables.evolution.set_partition_spec(self.registry, name, partition_by)
-
-    def set_sort_order(self, name: TableName, sort_by: Sequence[Any] = ()) -> TableMetadata:
-        """How files are sorted that are written from now on, as for `create_table`; those that are there stay."""
-        return tables.evolution.set_sort_order(self.registry, name, sort_by)
-
-    def rollback_metadata(self, name: TableName, version: int) -> TableMetadata:
-        """Bring an earlier version of the metadata back, as a new version; rows stay as they are.
-
-        Raises:
-            MetadataVersionNotFound, TableNotFound.
-        """
-        return tables.evolution.rollback(self.registry, name, version)
+    metadata = late_bound(lambda: tables.tables.metadata)
+    metadata_versions = late_bound(lambda: tables.tables.versions)
+    add_column = late_bound(lambda: tables.evolution.add_column)
+    drop_column = late_bound(lambda: tables.evolution.drop_column)
+    rename_column = late_bound(lambda: tables.evolution.rename_column)
+    widen_column = late_bound(lambda: tables.evolution.widen_column)
+    move_column = late_bound(lambda: tables.evolution.move_column)
+    set_properties = late_bound(lambda: tables.evolution.set_properties)
+    set_partition_spec = late_bound(lambda: tables.evolution.set_partition_spec)
+    set_sort_order = late_bound(lambda: tables.evolution.set_sort_order)
+    rollback_metadata = late_bound(lambda: tables.evolution.rollback)
 
     # Writing ----------------------------------------------------------------------------------------------------------
     def append(
@@ -339,7 +254,7 @@ class Lake:
     # Reading ----------------------------------------------------------------------------------------------------------
     def scan(
         self,
-        name: TableName,
+        name: Which,
         columns: Sequence[str] | None = None,
         filter: Any = None,
         *,
@@ -355,127 +270,35 @@ class Lake:
         Raises:
             TableNotFound, ColumnNotFound, InvalidFilter, InvalidInput, SnapshotNotFound, RefNotFound, StorageError.
         """
-        return self._scan(name, columns, filter, snapshot)
 
-    def _scan(
-        self,
-        which: Which,
-        columns: Sequence[str] | None = None,
-        filter: Any = None,
-        snapshot: int | str | None = None,
-    ) -> pa.RecordBatchReader:
         def prepare(versions: Sequence[TableMetadata]) -> arrow.scan.Reading:
             return arrow.scan.prepare(versions, columns, filter)
 
         if snapshot is None:
-            planned, reading = tables.footers.plan(self.registry, which, prepare)
+            planned, reading = tables.footers.plan(self.registry, name, prepare)
         else:
-            planned, reading = snapshots.time_travel.plan(self.registry, which, snapshot, prepare)
+            planned, reading = snapshots.time_travel.plan(self.registry, name, snapshot, prepare)
         engine = self.registry.engine(planned.table.location)
         return arrow.scan.scan_files(reading, planned.files, tables.footers.loader(self.registry, planned), engine)
 
-    def files(self, name: TableName, *, set_aside: bool = False) -> list[RegisteredFile]:
-        """The live files; with `set_aside`, those that could not become part of a snapshot."""
-        return tables.snapshots.list_files(self.registry, self.table(name), set_aside=set_aside)
+    files = late_bound(lambda: tables.snapshots.list_files)
 
     # Snapshots --------------------------------------------------------------------------------------------------------
-    def snapshots(self, name: TableName, *, expired: bool = False) -> list[TableSnapshot]:
-        """The retained snapshots, oldest first; with `expired`, those too that can be read no more."""
-        return tables.snapshots.list_snapshots(self.registry, self.table(name), expired=expired)
-
-    def refs(self, name: TableName) -> list[SnapshotRef]:
-        """The branches and tags of a table, by name; `main` is one once there is a snapshot."""
-        return snapshots.refs.list_refs(self.registry, self.table(name))
-
-    def create_tag(
-        self,
-        name: TableName,
-        tag: str,
-        snapshot_id: int | None = None,
-        *,
-        max_age: timedelta | None = None,
-        replace: bool = False,
-    ) -> SnapshotRef:
-        """Give a snapshot a name, without `snapshot_id` the table as it is now (what is pending becomes a snapshot).
-
-        It does not expire while the tag is there. `max_age`: an expiry drops the tag once its snapshot is older.
-
-        Raises:
-            SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
-        """
-        wanted = snapshots.refs.CURRENT if snapshot_id is None else snapshot_id
-        ref = SnapshotRef(name=tag, type="tag", snapshot_id=wanted, max_ref_age_ms=_milliseconds(max_age))
-        return snapshots.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
-
-    def create_branch(
-        self,
-        name: TableName,
-        branch: str,
-        snapshot_id: int | None = None,
-        *,
-        max_age: timedelta | None = None,
-        keep: int | None = None,
-        max_snapshot_age: timedelta | None = None,
-        replace: bool = False,
-    ) -> SnapshotRef:
-        """As `create_tag`, for a branch. Of its ancestors, an expiry leaves the newest `keep` and those up to an age.
-
-        Raises:
-            SnapshotNotFound, RefAlreadyExists (without `replace`), InvalidName, InvalidInput, TableNotFound.
-        """
-        ref = SnapshotRef(
-            name=branch,
-            type="branch",
-            snapshot_id=snapshots.refs.CURRENT if snapshot_id is None else snapshot_id,
-            min_snapshots_to_keep=keep,
-            max_snapshot_age_ms=_milliseconds(max_snapshot_age),
-            max_ref_age_ms=_milliseconds(max_age),
-        )
-        return snapshots.refs.create_ref(self.registry, self.table(name), ref, replace=replace)
-
-    def drop_tag(self, name: TableName, tag: str) -> SnapshotRef:
-        """Raises RefNotFound, TableNotFound."""
-        return snapshots.refs.drop_ref(self.registry, self.table(name), tag, "tag")
-
-    def drop_branch(self, name: TableName, branch: str) -> SnapshotRef:
-        """Raises RefNotFound, InvalidName (of main), TableNotFound."""
-        return snapshots.refs.drop_ref(self.registry, self.table(name), branch, "branch")
-
-    def expire_snapshots(
-        self,
-        name: TableName,
-        older_than: datetime | timedelta | None = None,
-        keep: int | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> ExpireResult:
-        """Let go of snapshots older than a time (or an age) that are not the newest `keep` of a branch.
-
-        Without arguments the table's `history.expire.*` properties say which. `clean` then deletes what only they reached.
-
-        Raises:
-            InvalidInput, MetadataConflict, TableNotFound.
-        """
-        return snapshots.expiry.expire(
-            self.registry, self.table(name), older_than=older_than, keep=keep, dry_run=dry_run
-        )
-
-    def rollback(self, name: TableName, to: int | str) -> RollbackResult:
-        """Make a retained snapshot (its id, or a branch's or tag's name) the current one again; see `rollback_table`.
-
-        Raises:
-            SnapshotNotFound, RefNotFound, LeaseHeld, MetadataConflict, AuditFailed, TableNotFound.
-        """
-        return snapshots.rollback.rollback_table(self.registry, self.table(name), to)
+    snapshots = late_bound(lambda: tables.snapshots.list_snapshots)
+    refs = late_bound(lambda: snapshots.refs.list_refs)
+    create_tag = late_bound(lambda: snapshots.refs.create_tag)
+    create_branch = late_bound(lambda: snapshots.refs.create_branch)
+    drop_tag = late_bound(lambda: snapshots.refs.drop_tag)
+    drop_branch = late_bound(lambda: snapshots.refs.drop_branch)
+    expire_snapshots = late_bound(lambda: snapshots.expiry.expire)
+    rollback = late_bound(lambda: snapshots.rollback.rollback_table)
 
     # Upkeep -----------------------------------------------------------------------------------------------------------
     def flush(self, name: TableName) -> FlushResult:
         """Make one snapshot of everything that is pending."""
         return snapshots.snapshot_commit.flush(self.registry, self.table(name).table_id, "manual")
 
-    def manifests(self, name: TableName) -> list[ManifestInfo]:
-        """The manifests of the snapshot that engines see now, oldest first."""
-        return snapshots.manifest_merging.list_manifests(self.registry, self.table(name))
+    manifests = late_bound(lambda: snapshots.manifest_merging.list_manifests)
 
     def merge_manifests(self, name: TableName) -> MergeResult:
         """Merge manifests where there are many, as the table's properties say; `lakeward serve` does it by itself.
@@ -486,42 +309,12 @@ class Lake:
         """
         return snapshots.manifest_merging.merge_manifests(self.registry, self.table(name).table_id)
 
-    def hold(
-        self, name: TableName, seconds: float = 60.0, wait: float = 0.0
-    ) -> AbstractContextManager[registry.leases.Lease]:
-        """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.
-
-        For a job of another engine that must not see its table move on, such as a long MERGE. Appends go on.
-
-        Raises:
-            TableNotFound, InvalidName.
-            LeaseHeld: somebody else holds them still after `wait` seconds.
-        """
-        return tables.snapshots.hold(self.registry, self.table(name), seconds=seconds, wait=wait)
-
-    def retire_partitions(self, name: TableName, partitions: Iterable[Mapping[str, Any] | str]) -> int:
-        """Take whole partitions out of the table; how many files were. Their files wait in quarantine.
-
-        Each is a dict with a value of the column behind each partition field, {'at_month': date(2026, 1, 31)}, or the text
-        that its files show: 'at_month=2026-01'.
-        """
-        return tables.retirement.retire_partitions(self.registry, self.table(name), partitions)
-
-    def retire_expired_partitions(self, name: TableName, age: timedelta) -> int:
-        """Take out the partitions whose newest file was registered longer ago than `age`; how many files were."""
-        return tables.retirement.retire_expired_partitions(self.registry, self.table(name), age)
-
-    def retry_set_aside(self, name: TableName) -> int:
-        """Make the files that could not become part of a snapshot pending again; how many were."""
-        return tables.retirement.retry_set_aside(self.registry, self.table(name))
-
-    def retire_set_aside(self, name: TableName) -> int:
-        """Send the files that could not become part of a snapshot to quarantine; how many were."""
-        return tables.retirement.retire_set_aside(self.registry, self.table(name))
-
-    def plan_compaction(self, name: TableName) -> maintenance.compaction_plan.Plan:
-        """What `compact` would merge, and what it would leave, with the reasons. Only the registry is read."""
-        return maintenance.compaction_plan.plan(self.registry, self.table(name))
+    hold = late_bound(lambda: tables.snapshots.hold)
+    retire_partitions = late_bound(lambda: tables.retirement.retire_partitions)
+    retire_expired_partitions = late_bound(lambda: tables.retirement.retire_expired_partitions)
+    retry_set_aside = late_bound(lambda: tables.retirement.retry_set_aside)
+    retire_set_aside = late_bound(lambda: tables.retirement.retire_set_aside)
+    plan_compaction = late_bound(lambda: maintenance.compaction_plan.plan)
 
     def compact(self, name: TableName, spark: SparkSession | None = None) -> maintenance.compaction.Compacted:
         """Merge a table's small files into larger ones, and make Parquet of JSON lines. Appends go on meanwhile.
@@ -537,32 +330,11 @@ class Lake:
             jvm.gateway(spark, jvm.COMPACT)
         return maintenance.compaction.compact_table(self.registry, self.table(name), lambda: spark or self.spark())
 
-    def status(self) -> maintenance.status.Status:
-        """What runs, what waits, what failed, and what to do about it; only the registry is read."""
-        return maintenance.status.status(self.registry)
-
-    def recover(self) -> maintenance.recovery.RecoveryResult:
-        """Clear what dead writers left: their leases have run out. Living writers are left alone."""
-        return maintenance.recovery.recover(self.registry)
-
-    def clean(self, *, dry_run: bool = False) -> maintenance.cleaner.CleanResult:
-        """Delete what has been in quarantine for its time and is reachable no more; `dry_run`: only say what would go."""
-        return maintenance.cleaner.due(self.registry) if dry_run else maintenance.cleaner.clean(self.registry)
-
-    def repair(self, name: TableName) -> maintenance.repair.RepairResult:
-        """Write a table's Iceberg metadata anew from the registry, where some of it is gone; nothing where nothing is.
-
-        The rows stay what they are. Earlier snapshots, tags and branches were in what is gone.
-
-        Raises:
-            LeaseHeld: somebody holds the table.
-            InvalidInput: it has files of deletes, whose metadata the registry cannot give.
-        """
-        return maintenance.repair.repair(self.registry, self.table(name))
-
-    def audit(self, name: TableName, checksums: bool = False) -> maintenance.audit.AuditReport:
-        """Compare the registry with the files themselves."""
-        return maintenance.audit.audit(self.registry, self.table(name), checksums=checksums)
+    status = late_bound(lambda: maintenance.status.status)
+    recover = late_bound(lambda: maintenance.recovery.recover)
+    clean = late_bound(lambda: maintenance.cleaner.clean)
+    repair = late_bound(lambda: maintenance.repair.repair)
+    audit = late_bound(lambda: maintenance.audit.audit)
 
     # Engines ----------------------------------------------------------------------------------------------------------
     def serve(self) -> tuple[str, str | None]:
@@ -629,10 +401,6 @@ class Lake:
         session = spark if spark is not None else self.spark()
         table = self.table(name)
         if table.format == "json":
-            return session.createDataFrame(self._scan(table).read_all())
+            return session.createDataFrame(self.scan(table).read_all())
         parts = (self.settings.catalog, *table.namespace, table.name)
         return session.table(".".join(f"`{part.replace('`', '``')}`" for part in parts))
-
-
-def _milliseconds(age: timedelta | None) -> int | None:
-    return None if age is None else age // timedelta(milliseconds=1)

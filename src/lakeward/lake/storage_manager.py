@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow.parquet as pq
 
 from lakeward.arrow import given_files
 from lakeward.errors import MetadataConflict, ObjectNotFound
+from lakeward.fronts import bound
 from lakeward.lake import ingest, writes
 from lakeward.maintenance import cleaner
 from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.ops.counted_runs import Counting
-from lakeward.registry import Registry
 from lakeward.snapshots import snapshot_commit
 from lakeward.tables import footers, registration, snapshots, tables
 from lakeward.tables.rebuild_counters import recount
@@ -36,7 +35,7 @@ class StorageManager:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._registry: Registry = lake.registry
+        self.registry = lake.registry
 
     def insert_data(
         self,
@@ -65,20 +64,20 @@ class StorageManager:
             FileRefused: a file is not what its FileInfo says (wrong_size, wrong_checksum, wrong_row_count, wrong_partition), is
                 a file of a table already (already_registered), or does not fit; nothing was registered.
         """
-        found = tables.load(self._registry, _identifier(namespace, table))
-        engine = self._registry.engine(found.location)
+        found = tables.load(self.registry, _identifier(namespace, table))
+        engine = self.registry.engine(found.location)
         key = writes.batch_of(batch)
         given = given_files.checked(
-            files, engine, lambda locations: registration.registered(self._registry, locations), whole=key is not None
+            files, engine, lambda locations: registration.registered(self.registry, locations), whole=key is not None
         )
         if key is not None:
             key = msgspec.structs.replace(key, content=given_files.content_of(given))
 
         def write(_: tables.Which, __: Any, counting: Counting) -> AppendResult:
             make = partial(given_files.take, files=given)
-            return writes.write(self._registry, found, make, batch=key, sync=self._lake.is_sync, run=counting)
+            return writes.write(self.registry, found, make, batch=key, sync=self._lake.is_sync, run=counting)
 
-        return ingest.ingest(self._registry, found.identifier, [file.path for file in files], write)
+        return ingest.ingest(self.registry, found.identifier, [file.path for file in files], write)
 
     def update_table_statistics(
         self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
@@ -88,8 +87,8 @@ class StorageManager:
         Raises:
             AuditFailed: `row_count` or `file_size`, where given, is not what the live files have; nothing is changed.
         """
-        found = tables.load(self._registry, _identifier(namespace, table))
-        return recount(self._registry, found, row_count, file_size)
+        found = tables.load(self.registry, _identifier(namespace, table))
+        return recount(self.registry, found, row_count, file_size)
 
     def table_files(self, namespace: NamespaceName, table: str) -> list[FileInfo]:
         """The live files."""
@@ -107,15 +106,15 @@ class StorageManager:
             TableNotFound, ObjectNotFound: one of `files` is no live file of the table.
         """
         name = _identifier(namespace, table)
-        found = tables.load(self._registry, name)
-        live = {file.file_path for file in snapshots.list_files(self._registry, found)} if files else set()
+        found = tables.load(self.registry, name)
+        live = {file.file_path for file in snapshots.list_files(self.registry, found)} if files else set()
         for file in files:
             if file.path not in live:
                 raise ObjectNotFound(f"{file.path} is no live file of {name}; register it first")
-        flushed = snapshot_commit.flush(self._registry, found.table_id, "manual")
+        flushed = snapshot_commit.flush(self.registry, found.table_id, "manual")
         if flushed.snapshot_id is None:
             return None
-        return snapshots.load_snapshot(self._registry, found, flushed.snapshot_id)
+        return snapshots.load_snapshot(self.registry, found, flushed.snapshot_id)
 
     def update_iceberg_metadata(self, namespace: NamespaceName, table: str, snapshot: Snapshot | None = None) -> str:
         """Make the Iceberg metadata file true to the registry's schema and properties; its location.
@@ -125,12 +124,12 @@ class StorageManager:
         Raises:
             MetadataConflict: the table has moved on from `snapshot`.
         """
-        found = tables.load(self._registry, _identifier(namespace, table))
+        found = tables.load(self.registry, _identifier(namespace, table))
         if snapshot is not None and found.current_snapshot_id != snapshot.snapshot_id:
             raise MetadataConflict(
                 f"{found.identifier} stands at snapshot {found.current_snapshot_id}, not at {snapshot.snapshot_id}"
             )
-        return snapshot_commit.flush(self._registry, found.table_id, "manual", files=False).metadata_location
+        return snapshot_commit.flush(self.registry, found.table_id, "manual", files=False).metadata_location
 
     def insert_partition(
         self,
@@ -151,9 +150,9 @@ class StorageManager:
 
         def write(which: tables.Which, data: Any, counting: Counting) -> AppendResult:
             make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.replace_partition(self._registry, which, partition, make, batch=key, sync=sync, run=counting)
+            return writes.replace_partition(self.registry, which, partition, make, batch=key, sync=sync, run=counting)
 
-        return ingest.ingest(self._registry, name, data, write, batch=key, run=run)
+        return ingest.ingest(self.registry, name, data, write, batch=key, run=run)
 
     def retire_partitions(
         self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any] | str]
@@ -165,17 +164,9 @@ class StorageManager:
         """As `lake.retire_expired_partitions`."""
         return self._lake.retire_expired_partitions(_identifier(namespace, table), age)
 
-    def delete_expired_temporary_files(self) -> cleaner.CleanResult:
-        """Delete files of expired intents and of quarantine past its time, with their footers."""
-        return self._lake.clean()
-
-    def load_partition_metadata(self, path: str) -> pq.FileMetaData:
-        """The stored footer of a file. Raises PartitionMetadataNotFound."""
-        return footers.load_partition_metadata(self._registry, path)
-
-    def delete_partition_metadata_batch(self, paths: Sequence[str]) -> int:
-        """Delete the footers of any number of paths; how many there were."""
-        return footers.delete_partition_metadata_batch(self._registry, paths)
+    delete_expired_temporary_files = bound(cleaner.clean)
+    load_partition_metadata = bound(footers.load_partition_metadata)
+    delete_partition_metadata_batch = bound(footers.delete_partition_metadata_batch)
 
 
 def _identifier(namespace: NamespaceName, table: str) -> TableIdentifier:

@@ -21,6 +21,7 @@ from lakeward.tables.counters import all_orders
 from lakeward.tables.records.files import RegisteredFile
 from lakeward.tables.records.tables import Table, TableStats
 from lakeward.tables.sql import files, retired, stats, tables
+from lakeward.tables.tables import Which, table_of
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class _Registered(msgspec.Struct, frozen=True):
     prefixes: list[str]  # of writes that are under way
 
 
-def audit(registry: Registry, table: Table, *, checksums: bool = False) -> AuditReport:
+def audit(registry: Registry, name: Which, checksums: bool = False) -> AuditReport:
     """Compare counters and statistics with the rows of files, and these with the objects: that they are there, their sizes,
     row counts and what their footers say of columns.
 
@@ -67,8 +68,10 @@ def audit(registry: Registry, table: Table, *, checksums: bool = False) -> Audit
         checksums: read every byte: checksums that are there are verified, and those that are missing are filled in.
 
     Raises:
+        TableNotFound, InvalidName.
         StorageError: the storage does not answer.
     """
+    table = table_of(registry, name)
     seen = _registered(registry, table)
     engine = registry.engine(table.location)
     findings = list(_counter_findings(seen))

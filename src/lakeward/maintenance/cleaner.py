@@ -37,11 +37,18 @@ class CleanResult(msgspec.Struct, frozen=True):
     failed: list[str] = []  # locations that could not be deleted or looked through; the next clean-up tries again
 
 
-def clean(registry: Registry) -> CleanResult:
-    """Delete what nobody can need any more in this handle's warehouse.
+def clean(registry: Registry, *, dry_run: bool = False) -> CleanResult:
+    """Delete what nobody can need any more in this handle's warehouse: what has been in quarantine for its time and no snapshot
+    reaches, and what dead writers left.
 
     A death at any point leaves nothing that the next clean-up does not take up.
+
+    Args:
+        dry_run: only say what would go; footers and changes are then not counted. A table or topic goes in the clean-up after
+            its files.
     """
+    if dry_run:
+        return _due(registry)
     swept = recovery.recover(registry)
     _end_uploads(registry)
     left = strays.quarantine(registry)
@@ -69,8 +76,7 @@ def clean(registry: Registry) -> CleanResult:
     )
 
 
-def due(registry: Registry) -> CleanResult:
-    """What `clean` would do now; footers and changes are not counted. A table or topic goes in the clean-up after its files."""
+def _due(registry: Registry) -> CleanResult:
     dead, over = recovery.expired(registry), retirement.quarantine_over(registry)
     return CleanResult(
         files=over.files,
@@ -99,12 +105,12 @@ def _end_uploads(registry: Registry) -> None:
         log.info("uploads_ended", prefix=registry.below, uploads=ended)
 
 
-def drop(registry: Registry, which: Which, *, purge: bool = False) -> Table:
-    """Drop a table, as `tables.drop` does. With `purge` its files are deleted now; what cannot be is left to `clean`.
+def drop(registry: Registry, name: Which, purge: bool = False) -> Table:
+    """Drop a table; its files wait in quarantine. With `purge` they are deleted now; what cannot be is left to `clean`.
 
     Raises TableNotFound, InvalidName.
     """
-    dropped = table_rules.drop(registry, which, purge=purge)
+    dropped = table_rules.drop(registry, name, purge=purge)
     if purge:
         _purge(registry, dropped)
     return dropped

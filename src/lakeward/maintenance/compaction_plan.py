@@ -25,6 +25,7 @@ from lakeward.tables.records.properties import (
     TARGET_FILE_SIZE,
 )
 from lakeward.tables.records.tables import Table, TableMetadata
+from lakeward.tables.tables import Which, table_of
 
 SMALL = 0.75  # of the target
 LEAST_WEIGHT = 1 << 20  # bytes: to open a file costs about as much as to read so many
@@ -115,12 +116,15 @@ def rules_of(metadata: TableMetadata) -> Rules:
     )
 
 
-def plan(registry: Registry, table: Table, partitions: Collection[PartitionId] | None = None) -> Plan:
-    """What there is to do in some partitions of a table, or in all. Nothing is read but the registry.
+def plan(registry: Registry, name: Which, partitions: Collection[PartitionId] | None = None) -> Plan:
+    """What `compact` would merge in a table (or in some of its partitions), and what it would leave, with the reasons. Only
+    the registry is read.
 
     Raises:
+        TableNotFound, InvalidName.
         InvalidSetting: a property is not what it should be.
     """
+    table = table_of(registry, name)
     metadata = tables.metadata(registry, table)
     rules = rules_of(metadata)
     if not rules.is_enabled:

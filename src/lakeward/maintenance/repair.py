@@ -29,6 +29,7 @@ from lakeward.tables.records.tables import Table, TableMetadata, TableSnapshot
 from lakeward.tables.snapshots import Made, NewSnapshot, Pending
 from lakeward.tables.sql import files, retired, tables
 from lakeward.tables.sql import snapshots as snapshot_store
+from lakeward.tables.tables import Which, table_of
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class _Rows(msgspec.Struct, frozen=True):
     prefixes: tuple[str, ...]  # of commits that are under way
 
 
-def repair(registry: Registry, table: Table) -> RepairResult:
+def repair(registry: Registry, name: Which) -> RepairResult:
     """Write a table's metadata, manifests and a snapshot anew, if some of them are gone.
 
     The snapshot has the files that were part of one; what is pending stays so until the next flush. Earlier snapshots, tags
@@ -67,6 +68,7 @@ def repair(registry: Registry, table: Table) -> RepairResult:
         LeaseHeld: somebody holds the table.
         TableNotFound, MetadataConflict, StorageError.
     """
+    table = table_of(registry, name)
 
     def attempt(_: int, turn: Turn | None) -> RepairResult:
         with snapshot_commit.metadata_lock(registry, table.table_id):

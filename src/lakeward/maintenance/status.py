@@ -48,7 +48,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(registry: Registry) -> Status:
-    """Look at the registry; no object is read."""
+    """What runs, what waits, what failed, and what to do about it; only the registry is read."""
     with registry.database.read() as connection:
         now = dialect.now(connection)
         tables, rows, files, size = overview.sizes(connection)

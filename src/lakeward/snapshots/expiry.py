@@ -13,6 +13,7 @@ from lakeward.registry import Registry
 from lakeward.snapshots.metadata_change import Change, change, preview
 from lakeward.tables import compaction
 from lakeward.tables.records.tables import Document, Table
+from lakeward.tables.tables import Which, table_of
 
 
 class ExpireResult(msgspec.Struct, frozen=True):
@@ -23,10 +24,10 @@ class ExpireResult(msgspec.Struct, frozen=True):
 
 def expire(
     registry: Registry,
-    table: Table,
-    *,
+    name: Which,
     older_than: datetime | timedelta | None = None,
     keep: int | None = None,
+    *,
     dry_run: bool = False,
 ) -> ExpireResult:
     """Take snapshots out of the metadata that are older than `older_than` and not among the newest `keep` of a branch.
@@ -44,6 +45,7 @@ def expire(
         LeaseHeld: somebody holds the table, such as a rollback, which may go to a snapshot that is old.
         MetadataConflict, StorageError, TableNotFound.
     """
+    table = table_of(registry, name)
     if isinstance(older_than, datetime) and older_than.tzinfo is None:
         raise InvalidInput(f"older_than={older_than.isoformat()} has no zone; give an aware time")
     if keep is not None and keep < 1:

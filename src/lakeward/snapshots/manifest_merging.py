@@ -31,6 +31,7 @@ from lakeward.tables import snapshots
 from lakeward.tables.records.files import Intent
 from lakeward.tables.records.tables import Document, Table
 from lakeward.tables.snapshots import Conflict, Held, Made, NewSnapshot
+from lakeward.tables.tables import Which, table_of
 
 WAIT_SECONDS = 0.05  # longer than a flush waits, which goes first
 LEASE_SECONDS = 60.0
@@ -62,8 +63,9 @@ class ManifestInfo(msgspec.Struct, frozen=True, kw_only=True):
     sequence_number: int
 
 
-def list_manifests(registry: Registry, table: Table) -> list[ManifestInfo]:
-    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidInput."""
+def list_manifests(registry: Registry, name: Which) -> list[ManifestInfo]:
+    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidInput. Raises TableNotFound, InvalidName."""
+    table = table_of(registry, name)
     _, rule, rows = _look(registry, table)
     return [
         ManifestInfo(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,25 +16,75 @@ from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import tables
 from lakeward.tables.records.properties import INT, LONG
 from lakeward.tables.records.tables import Document, SnapshotRef, Table
+from lakeward.tables.tables import Which, table_of
 
 CURRENT = -1  # as a snapshot's id: the current one, with all that is pending
 
 
-def list_refs(registry: Registry, table: Table) -> list[SnapshotRef]:
-    """The branches and tags of a table by name, `main` among them once there is a snapshot."""
+def list_refs(registry: Registry, name: Which) -> list[SnapshotRef]:
+    """The branches and tags of a table by name, `main` among them once there is a snapshot. Raises TableNotFound, InvalidName."""
+    table = table_of(registry, name)
     document = read_document(registry, table)
     return [] if document is None else refs.refs_of(document)
 
 
-def create_ref(registry: Registry, table: Table, ref: SnapshotRef, *, replace: bool = False) -> SnapshotRef:
-    """Give a snapshot a name; with CURRENT, what is pending becomes a snapshot first. Again with the same changes nothing.
+def create_tag(
+    registry: Registry,
+    name: Which,
+    tag: str,
+    snapshot_id: int | None = None,
+    *,
+    max_age: timedelta | None = None,
+    replace: bool = False,
+) -> SnapshotRef:
+    """Give a snapshot a name, without `snapshot_id` the table as it is now (what is pending becomes a snapshot). Again with the
+    same changes nothing.
+
+    It does not expire while the tag is there. `max_age`: an expiry drops the tag once its snapshot is older.
 
     Raises:
         SnapshotNotFound: there is no such snapshot (any more).
         RefAlreadyExists: the name is another one's, and `replace` is false.
         InvalidName: an empty name, `main`, or digits alone, which look like a snapshot's id.
         InvalidInput: an age or a count below 1, or above what Iceberg holds.
+        TableNotFound.
     """
+    wanted = CURRENT if snapshot_id is None else snapshot_id
+    ref = SnapshotRef(name=tag, type="tag", snapshot_id=wanted, max_ref_age_ms=_milliseconds(max_age))
+    return _create(registry, table_of(registry, name), ref, replace)
+
+
+def create_branch(
+    registry: Registry,
+    name: Which,
+    branch: str,
+    snapshot_id: int | None = None,
+    *,
+    max_age: timedelta | None = None,
+    keep: int | None = None,
+    max_snapshot_age: timedelta | None = None,
+    replace: bool = False,
+) -> SnapshotRef:
+    """As `create_tag`, for a branch. Of its ancestors, an expiry leaves the newest `keep` and those up to an age.
+
+    Raises as `create_tag`.
+    """
+    ref = SnapshotRef(
+        name=branch,
+        type="branch",
+        snapshot_id=CURRENT if snapshot_id is None else snapshot_id,
+        min_snapshots_to_keep=keep,
+        max_snapshot_age_ms=_milliseconds(max_snapshot_age),
+        max_ref_age_ms=_milliseconds(max_age),
+    )
+    return _create(registry, table_of(registry, name), ref, replace)
+
+
+def _milliseconds(age: timedelta | None) -> int | None:
+    return None if age is None else age // timedelta(milliseconds=1)
+
+
+def _create(registry: Registry, table: Table, ref: SnapshotRef, replace: bool) -> SnapshotRef:
     _check(ref)
     is_current = ref.snapshot_id == CURRENT
     if is_current:
@@ -61,12 +111,17 @@ def create_ref(registry: Registry, table: Table, ref: SnapshotRef, *, replace: b
     return made
 
 
-def drop_ref(registry: Registry, table: Table, name: str, type: str) -> SnapshotRef:
-    """Take a branch's or tag's name away; its snapshot stays until it expires.
+def drop_tag(registry: Registry, name: Which, tag: str) -> SnapshotRef:
+    """Take a tag away; its snapshot stays until it expires. Raises RefNotFound, TableNotFound."""
+    return _drop(registry, table_of(registry, name), tag, "tag")
 
-    Raises:
-        RefNotFound; InvalidName: `main`, which every table has.
-    """
+
+def drop_branch(registry: Registry, name: Which, branch: str) -> SnapshotRef:
+    """Take a branch away; its snapshots stay until they expire. Raises RefNotFound, InvalidName (of main), TableNotFound."""
+    return _drop(registry, table_of(registry, name), branch, "branch")
+
+
+def _drop(registry: Registry, table: Table, name: str, type: str) -> SnapshotRef:
     _check_not_main(name)
     dropped: SnapshotRef | None = None
 

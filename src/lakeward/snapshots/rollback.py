@@ -29,6 +29,7 @@ from lakeward.tables import rollback, snapshots
 from lakeward.tables.records.tables import Document, Table
 from lakeward.tables.retirement import Removed
 from lakeward.tables.rollback import Differences
+from lakeward.tables.tables import Which, table_of
 
 HOLD_SECONDS = 5.0  # renewed meanwhile; queries wait for so long at most for a rollback that has died
 
@@ -41,7 +42,7 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     files_on_top: int = 0  # that were registered while it ran: they are pending, and in neither of the two snapshots
 
 
-def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackResult:
+def rollback_table(registry: Registry, name: Which, to: int | str) -> RollbackResult:
     """Make a retained snapshot (its id, or the name of a branch or tag) the current one; forward is possible too.
 
     The files of the table become that snapshot's: those added since go to quarantine, where the snapshots that still list
@@ -59,6 +60,7 @@ def rollback_table(registry: Registry, table: Table, to: int | str) -> RollbackR
         FileRefused: the table has changed since so that the snapshot's files could not be read in it.
         StorageError, TableNotFound.
     """
+    table = table_of(registry, name)
     wait = registry.settings.hold_timeout_seconds
     with snapshots.hold(registry, table, seconds=HOLD_SECONDS, wait=wait) as lease, ExitStack() as stack:
         snapshot_id = to if isinstance(to, int) else names.snapshot_of(registry, table, to)

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.iceberg import evolution, partitions, schemas
-from lakeward.names import TableName
 from lakeward.registry.handle import Registry
 from lakeward.tables import judging
 from lakeward.tables.properties import check_properties
@@ -87,67 +86,109 @@ def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]])
     return edit
 
 
-def add_column(registry: Registry, which: Which, path: Any, type: Any, doc: str | None = None) -> TableMetadata:
-    """Raises: InvalidSchema, ColumnNotFound (of a nested path's parent), TableNotFound."""
+def add_column(registry: Registry, name: Which, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
+    """Add a column at the end; rows that are there have null in it.
+
+    `column` is a name, or a path such as 'address.zip' of a field in a struct; `type` is one that `create_table` takes.
+
+    Raises:
+        InvalidSchema: the name is taken, or the type unknown.
+        ColumnNotFound: of a path, the struct. TableNotFound.
+    """
     parsed = schemas.parse_type(type)
     return alter(
         registry,
-        which,
+        name,
         "add_column",
         _schema_edit(
             lambda t, m: evolution.add_column(
-                m.schema, t.last_column_id, path, parsed, doc, format_version=t.format_version
+                m.schema, t.last_column_id, column, parsed, doc, format_version=t.format_version
             )
         ),
     )
 
 
-def drop_column(registry: Registry, name: TableName, path: Any) -> TableMetadata:
-    """Raises: InvalidSchema (a partition, of earlier files too, or the sort order uses it), ColumnNotFound, TableNotFound."""
+def drop_column(registry: Registry, name: Which, column: Any) -> TableMetadata:
+    """Drop a column (a name or a path). Files keep it; a column of its name later is another one.
+
+    Raises:
+        InvalidSchema: the sort order or a partition uses it, of earlier files too.
+        ColumnNotFound, TableNotFound.
+    """
 
     def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
         current = versions[-1]
         schema, last_column_id = evolution.drop_column(
-            current.schema, table.last_column_id, path, [current.partition_by], [current.sort_by]
+            current.schema, table.last_column_id, column, [current.partition_by], [current.sort_by]
         )
         return Edited(msgspec.structs.replace(current, schema=schema), last_column_id)
 
     return alter(registry, name, "drop_column", edit)
 
 
-def rename_column(registry: Registry, name: TableName, path: Any, new_name: str) -> TableMetadata:
-    """Raises: InvalidSchema (the name is taken), ColumnNotFound, TableNotFound."""
+def rename_column(registry: Registry, name: Which, column: Any, new_name: str) -> TableMetadata:
+    """Rename a column (a name or a path); files need no change.
+
+    Raises:
+        InvalidSchema: the name is taken.
+        ColumnNotFound, TableNotFound.
+    """
     return alter(
         registry,
         name,
         "rename_column",
-        _schema_edit(lambda t, m: evolution.rename_column(m.schema, t.last_column_id, path, new_name)),
+        _schema_edit(lambda t, m: evolution.rename_column(m.schema, t.last_column_id, column, new_name)),
     )
 
 
-def widen_column(registry: Registry, which: Which, path: Any, new_type: Any) -> TableMetadata:
-    """Raises: InvalidSchema (the type is not wider), ColumnNotFound, TableNotFound."""
-    parsed = schemas.parse_type(new_type)
+def widen_column(registry: Registry, name: Which, column: Any, type: Any) -> TableMetadata:
+    """Give a column a wider type: int to long, float to double, a decimal more digits.
+
+    Raises:
+        InvalidSchema: the type is not wider.
+        ColumnNotFound, TableNotFound.
+    """
+    parsed = schemas.parse_type(type)
     return alter(
         registry,
-        which,
+        name,
         "widen_column",
-        _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, path, parsed)),
+        _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, column, parsed)),
     )
 
 
-def move_column(registry: Registry, name: TableName, path: Any, **where: Any) -> TableMetadata:
-    """To the front (`first=True`), or `before` or `after` a column. Raises: InvalidSchema, ColumnNotFound, TableNotFound."""
+def move_column(
+    registry: Registry,
+    name: Which,
+    column: Any,
+    *,
+    first: bool = False,
+    after: str | None = None,
+    before: str | None = None,
+) -> TableMetadata:
+    """Move a column to the front (`first=True`), or `before='b'` or `after='b'`.
+
+    Raises InvalidSchema, ColumnNotFound, TableNotFound.
+    """
     return alter(
         registry,
         name,
         "move_column",
-        _schema_edit(lambda t, m: evolution.move_column(m.schema, t.last_column_id, path, **where)),
+        _schema_edit(
+            lambda t, m: evolution.move_column(
+                m.schema, t.last_column_id, column, first=first, after=after, before=before
+            )
+        ),
     )
 
 
-def set_properties(registry: Registry, name: TableName, properties: Mapping[str, str | None]) -> TableMetadata:
-    """Set properties; those whose value is None are removed. Raises: TableNotFound, InvalidInput."""
+def set_properties(registry: Registry, name: Which, properties: Mapping[str, str | None]) -> TableMetadata:
+    """Set properties of a table; None for a value removes one.
+
+    Raises:
+        InvalidInput: a value that cannot be used.
+        TableNotFound.
+    """
     check_properties(properties)
 
     def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
@@ -159,10 +200,10 @@ def set_properties(registry: Registry, name: TableName, properties: Mapping[str,
     return alter(registry, name, "set_properties", edit)
 
 
-def set_partition_spec(registry: Registry, name: TableName, partition_by: Sequence[str | Document]) -> TableMetadata:
-    """Partition what is written from now on otherwise; nothing at all for no partitions. Files that are there stay as they are.
+def set_partition_spec(registry: Registry, name: Which, partition_by: Sequence[Any] = ()) -> TableMetadata:
+    """How files are partitioned that are written from now on, as for `create_table`; those that are there stay.
 
-    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    Raises InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
     def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
@@ -175,10 +216,10 @@ def set_partition_spec(registry: Registry, name: TableName, partition_by: Sequen
     return alter(registry, name, "set_partition_spec", edit)
 
 
-def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | Document]) -> TableMetadata:
-    """Sort what is written from now on otherwise; nothing at all for no order.
+def set_sort_order(registry: Registry, name: Which, sort_by: Sequence[Any] = ()) -> TableMetadata:
+    """How files are sorted that are written from now on, as for `create_table`; those that are there stay.
 
-    Raises: InvalidSchema, ColumnNotFound, TableNotFound.
+    Raises InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
     def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
@@ -189,8 +230,8 @@ def set_sort_order(registry: Registry, name: TableName, sort_by: Sequence[str | 
 
 
 @retried
-def rollback(registry: Registry, name: TableName, version: int) -> TableMetadata:
-    """Bring an earlier version of the metadata back, as a new version. Field ids given since stay given.
+def rollback(registry: Registry, name: Which, version: int) -> TableMetadata:
+    """Bring an earlier version of the metadata back, as a new version; rows stay as they are, and field ids stay given.
 
     Raises:
         MetadataVersionNotFound, TableNotFound.

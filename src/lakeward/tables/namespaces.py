@@ -79,6 +79,11 @@ def create(
         return find(connection, registry, levels)
 
 
+def ensure(registry: Registry, name: NamespaceName, properties: Mapping[str, str] | None = None) -> Namespace:
+    """Make a namespace; one that exists is returned as it is. Raises InvalidName, InvalidInput."""
+    return create(registry, name, properties, if_absent=True)
+
+
 @retried
 def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[str, str]) -> Namespace:
     """Replace all properties. Raises NamespaceNotFound, InvalidInput."""
@@ -91,7 +96,7 @@ def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[
 
 @retried
 def drop(registry: Registry, name: NamespaceName) -> None:
-    """Raises NamespaceNotFound, NamespaceNotEmpty."""
+    """Drop a namespace that is empty. Raises NamespaceNotFound, NamespaceNotEmpty."""
     levels = parse_namespace(name)
     with registry.database.transaction() as connection:
         found = find(connection, registry, levels)

@@ -11,16 +11,18 @@ from lakeward.registry.handle import Registry
 from lakeward.tables import counters
 from lakeward.tables.records.tables import Table
 from lakeward.tables.sql import files, tables
-from lakeward.tables.tables import metadata_in
+from lakeward.tables.tables import Which, metadata_in, table_of
 
 
 @retried
-def recount(registry: Registry, table: Table, row_count: int | None = None, file_size: int | None = None) -> Table:
+def recount(registry: Registry, name: Which, row_count: int | None = None, file_size: int | None = None) -> Table:
     """Set the counters of `tables` and `table_stats` from the live files, in one transaction.
 
     Raises:
+        TableNotFound, InvalidName.
         AuditFailed: the live files do not have `row_count` rows or `file_size` bytes, where given; nothing is changed.
     """
+    table = table_of(registry, name)
     with registry.database.transaction() as connection:
         lock_order.tables(connection, [table.table_id])
         current = tables.by_id(connection, table.table_id)

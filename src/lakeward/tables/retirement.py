@@ -23,7 +23,7 @@ from lakeward.tables.records.files import PartitionValues, RegisteredFile, Retir
 from lakeward.tables.records.tables import Document, Table
 from lakeward.tables.snapshots import keep_name
 from lakeward.tables.sql import files, footers, retired, stats
-from lakeward.tables.tables import metadata_in
+from lakeward.tables.tables import Which, metadata_in, table_of
 
 T = TypeVar("T")
 
@@ -160,13 +160,19 @@ def retire_partition(
     return sum(file.row_count for file in old if file.content == 0)
 
 
-def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Mapping[str, Any] | str]) -> int:
-    """Take whole partitions (of the current spec) out of a table, in one transaction; how many files left.
+def retire_partitions(registry: Registry, name: Which, partitions: Iterable[Mapping[str, Any] | str]) -> int:
+    """Take whole partitions (of the current spec) out of a table, in one transaction; how many files were. They wait in
+    quarantine.
+
+    Each is a dict with a value of the column behind each partition field, {'at_month': date(2026, 1, 31)}, or the text that
+    its files show: 'at_month=2026-01'.
 
     Raises:
         InvalidInput: a partition is none of the table's.
         LeaseHeld: a rollback of the table took too long.
+        TableNotFound, InvalidName.
     """
+    table = table_of(registry, name)
     named: list[Mapping[str, Any] | str] = [partitions] if isinstance(partitions, str) else list(partitions)
 
     def retire_named(connection: sa.Connection) -> int:
@@ -182,12 +188,14 @@ def retire_partitions(registry: Registry, table: Table, partitions: Iterable[Map
     return _locked(registry, table, retire_named)
 
 
-def retire_expired_partitions(registry: Registry, table: Table, age: timedelta) -> int:
+def retire_expired_partitions(registry: Registry, name: Which, age: timedelta) -> int:
     """Take out the partitions whose newest file was registered longer ago than `age`; how many files left.
 
     Raises:
+        TableNotFound, InvalidName.
         LeaseHeld: a rollback of the table took too long.
     """
+    table = table_of(registry, name)
 
     def retire_old(connection: sa.Connection) -> int:
         now = dialect.now(connection)
@@ -215,8 +223,13 @@ def _locked(registry: Registry, table: Table, action: Callable[[sa.Connection], 
 
 # Files that were set aside ------------------------------------------------------------------------------------------------
 @retried
-def retry_set_aside(registry: Registry, table: Table) -> int:
-    """Make files that were set aside pending again; how many were. What cannot be committed still is set aside anew."""
+def retry_set_aside(registry: Registry, name: Which) -> int:
+    """Make the files pending again that could not become part of a snapshot; how many were. Those that still cannot are set
+    aside anew.
+
+    Raises TableNotFound, InvalidName.
+    """
+    table = table_of(registry, name)
     with registry.database.transaction() as connection:
         lock_order.tables(connection, [table.table_id])
         back = files.set_aside(connection, table.table_id)
@@ -228,8 +241,12 @@ def retry_set_aside(registry: Registry, table: Table) -> int:
 
 
 @retried
-def retire_set_aside(registry: Registry, table: Table) -> int:
-    """Send the files that were set aside to quarantine; how many were."""
+def retire_set_aside(registry: Registry, name: Which) -> int:
+    """Send the files to quarantine that could not become part of a snapshot; how many were.
+
+    Raises TableNotFound, InvalidName.
+    """
+    table = table_of(registry, name)
     with registry.database.transaction() as connection:
         lock_order.tables(connection, [table.table_id])
         now = dialect.now(connection)

@@ -22,7 +22,7 @@ from lakeward.tables import counters
 from lakeward.tables.records.files import Intent, RegisteredFile, RetiredFile
 from lakeward.tables.records.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
 from lakeward.tables.sql import files, retired, snapshots, tables
-from lakeward.tables.tables import metadata_in
+from lakeward.tables.tables import Which, metadata_in, table_of
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -120,16 +120,19 @@ def hold_name(table: Table) -> str:
 
 
 def hold(
-    registry: Registry, table: Table, *, seconds: float, wait: float = 0.0
+    registry: Registry, name: Which, seconds: float = 60.0, wait: float = 0.0
 ) -> AbstractContextManager[leases.Lease]:
-    """Keep a table's pending files out of snapshots for a block, such as another engine's long MERGE.
+    """Keep a table's pending files out of snapshots for a block; renewed in the background for as long as it runs.
 
-    Meanwhile appends go on, while loads of the table that find something pending wait, and at last are answered 503. A
-    flush that commits at the same time is over before the hold begins: both lock the table's row.
+    For a job of another engine that must not see its table move on, such as a long MERGE. Meanwhile appends go on, while loads
+    of the table that find something pending wait, and at last are answered 503. A flush that commits at the same time is over
+    before the hold begins: both lock the table's row.
 
     Raises:
+        TableNotFound, InvalidName.
         LeaseHeld: somebody else holds them still after `wait` seconds.
     """
+    table = table_of(registry, name)
     return leases.held(registry, hold_name(table), seconds=seconds, wait=wait, locked=[table.table_id])
 
 
@@ -385,8 +388,9 @@ def _keep_readable(
 
 
 # Looking ---------------------------------------------------------------------------------------------------------------
-def list_files(registry: Registry, table: Table, *, set_aside: bool = False) -> list[RegisteredFile]:
-    """The live files by id; with `set_aside`, those that could not become part of a snapshot."""
+def list_files(registry: Registry, name: Which, *, set_aside: bool = False) -> list[RegisteredFile]:
+    """The live files by id; with `set_aside`, those that could not become part of a snapshot. Raises TableNotFound, InvalidName."""
+    table = table_of(registry, name)
     with registry.database.read() as connection:
         return (files.set_aside if set_aside else files.live)(connection, table.table_id)
 
@@ -396,8 +400,9 @@ def count_pending(registry: Registry, table: Table) -> int:
         return files.count_pending(connection, table.table_id)
 
 
-def list_snapshots(registry: Registry, table: Table, *, expired: bool = False) -> list[TableSnapshot]:
-    """The retained snapshots, oldest first; with `expired`, those too that have left the metadata file."""
+def list_snapshots(registry: Registry, name: Which, *, expired: bool = False) -> list[TableSnapshot]:
+    """The retained snapshots, oldest first; with `expired`, those too that have left the metadata file. Raises TableNotFound, InvalidName."""
+    table = table_of(registry, name)
     with registry.database.read() as connection:
         return (snapshots.of_table if expired else snapshots.retained)(connection, table.table_id)
 

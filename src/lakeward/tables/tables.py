@@ -85,10 +85,15 @@ def find_which(connection: sa.Connection, registry: Registry, which: Which) -> T
     return found
 
 
-def load(registry: Registry, which: Which) -> Table:
-    """Raises TableNotFound, InvalidName."""
+def load(registry: Registry, name: Which) -> Table:
+    """A table as it is now. Raises TableNotFound, InvalidName."""
     with registry.database.read() as connection:
-        return find_which(connection, registry, which)
+        return find_which(connection, registry, name)
+
+
+def table_of(registry: Registry, which: Which) -> Table:
+    """The table of a name; one that was found before, as it was found. Raises TableNotFound, InvalidName."""
+    return which if isinstance(which, Table) else load(registry, which)
 
 
 def load_by_id(registry: Registry, table_id: int) -> Table:
@@ -123,13 +128,14 @@ def current_metadata(registry: Registry, before: int, limit: int) -> list[TableM
     return [tables.version_from_row(row) for row in rows]
 
 
-def metadata(registry: Registry, table: Table, version: int | None = None) -> TableMetadata:
-    """The current version of a table's metadata, or the one given.
+def metadata(registry: Registry, name: Which, version: int | None = None) -> TableMetadata:
+    """A table's schema, partitions, order and properties: as they are, or were at a version.
 
     Raises:
         MetadataVersionNotFound.
-        TableNotFound: the table has been dropped, and its metadata is gone.
+        TableNotFound: or it has been dropped, and its metadata is gone.
     """
+    table = table_of(registry, name)
     try:
         return metadata_in(None, registry, table, version)
     except MetadataVersionNotFound:
@@ -158,8 +164,9 @@ def load_with_metadata(registry: Registry, which: Which) -> tuple[Table, TableMe
         return found, metadata_in(connection, registry, found)
 
 
-def versions(registry: Registry, table: Table) -> list[TableMetadata]:
-    """Every version of the table's metadata, oldest first."""
+def versions(registry: Registry, name: Which) -> list[TableMetadata]:
+    """Every version of a table's metadata, oldest first. Raises TableNotFound, InvalidName."""
+    table = table_of(registry, name)
     with registry.database.read() as connection:
         current = tables.by_id(connection, table.table_id)
         return [] if current is None else registry.metadata_versions(connection, table.table_id, current.version)
