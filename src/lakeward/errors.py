@@ -446,3 +446,8 @@ class CheckFailed(LakewardError):
     """A comparison of what was read with what was written failed."""
 
     code = "check_failed"
+
+
+def error_code(error: BaseException) -> str:
+    """Lakeward's stable code, or the class's name of what others raise."""
+    return error.code if isinstance(error, LakewardError) else type(error).__name__

@@ -6,6 +6,8 @@ import sys
 import threading
 from typing import Any
 
+from lakeward.errors import LakewardError, error_code
+
 _lock = threading.Lock()
 _told: list[int] = []  # the level that `to_stderr` was given, until structlog is loaded and knows it
 
@@ -26,6 +28,16 @@ class _Log:
 
 
 log: Any = _Log()
+
+
+def log_and_go_on(log: Any, event: str, error: Exception, **context: Any) -> None:
+    """In an `except` of work that goes on or is tried again: Lakeward's errors are a warning, others, which are faults of ours,
+    come with their stack.
+    """
+    if isinstance(error, LakewardError):
+        log.warning(event, **context, error=str(error), code=error_code(error))
+    else:
+        log.error(event, **context, exc_info=error)
 
 
 def to_stderr(level: int) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from lakeward import validation
 from lakeward.errors import InvalidSetting
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +27,71 @@ class RetryConfig:
     jitter: float = 0.1  # a wait is up to this share longer, so that many that failed at once do not come back at once
 
     def __post_init__(self) -> None:
-        if self.max_retries < 0:
-            raise InvalidSetting(f"max_retries={self.max_retries!r} must be 0 or more")
-        if not 0 < self.initial_delay <= self.max_delay:
-            raise InvalidSetting(
-                f"initial_delay={self.initial_delay!r} must be greater than 0, and at most max_delay={self.max_delay!r}"
-            )
-        if self.backoff_factor < 1 or not 0 <= self.jitter <= 1:
-            raise InvalidSetting(
-                f"backoff_factor={self.backoff_factor!r} must be 1 or more, jitter={self.jitter!r} from 0 to 1"
-            )
+        validation.whole(self.max_retries, "max_retries", 0, refused=InvalidSetting)
+        for name in ("initial_delay", "max_delay"):
+            validation.span(getattr(self, name), name, "seconds", refused=InvalidSetting)
+        if not self.initial_delay <= self.max_delay:
+            raise InvalidSetting(f"initial_delay={self.initial_delay!r} must be at most max_delay={self.max_delay!r}")
+        for name, most in (("backoff_factor", math.inf), ("jitter", 1)):
+            value, least = getattr(self, name), 1 if name == "backoff_factor" else 0
+            if type(value) not in (int, float) or not least <= value <= most or value == math.inf:
+                raise InvalidSetting(f"{name}={value!r} must be a number from {least} to {most}")
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures (1 or more) in a row."""
-        # The exponent is bounded: a float overflows, and max_delay is reached long before.
-        plain = min(self.max_delay, self.initial_delay * self.backoff_factor ** min(failures - 1, 60))
+        grown = (failures - 1) * math.log(self.backoff_factor)
+        if grown >= math.log(self.max_delay / self.initial_delay):  # the power would soon be no number any more
+            plain = self.max_delay
+        else:
+            plain = self.initial_delay * self.backoff_factor ** (failures - 1)
         return plain * (1 + random.uniform(0, self.jitter))
+
+
+def steady(seconds: float) -> RetryConfig:
+    """Waits that are all as long, without an end."""
+    return RetryConfig(validation.MAX_INTEGER, seconds, seconds, jitter=0.0)
+
+
+def tried(
+    action: Callable[[], T],
+    error: type[E] | tuple[type[E], ...],
+    retry: RetryConfig,
+    *,
+    seconds: float = math.inf,
+    sleep: Callable[[float], object] = time.sleep,
+    failed: Callable[[E], object] | None = None,
+) -> T:
+    """What `action` gives, tried again while it raises `error`, until its tries or the seconds are over.
+
+    Args:
+        sleep: waits; where it gives something true, nobody is to try again.
+        failed: told each error that is followed by another try; it may raise to end them.
+
+    Raises what `action` raised last.
+    """
+    deadline = time.monotonic() + seconds
+    for failures in range(1, retry.max_retries + 1):
+        try:
+            return action()
+        except error as raised:
+            if time.monotonic() >= deadline:
+                raise
+            if failed is not None:
+                failed(raised)
+            if sleep(retry.delay(failures)):
+                raise
+    return action()
+
+
+class Deadline:
+    """When all that is ended together has to be over: so long after the first asks."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def left(self) -> float:
+        """Seconds. The clock runs from the first call on."""
+        if self._end is None:
+            self._end = time.monotonic() + self._seconds
+        return max(0.0, self._end - time.monotonic())

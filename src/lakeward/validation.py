@@ -16,28 +16,35 @@ from lakeward.names import is_storable
 E = TypeVar("E", bound=Enum)
 F = TypeVar("F")
 
-_MAX_INTEGER = (1 << 63) - 1
+MAX_INTEGER = (1 << 63) - 1
 MAX_DAYS = 365_000  # a thousand years: further back or ahead there are no times
 
 
-def whole(value: Any, what: str, least: int = -_MAX_INTEGER - 1, most: int = _MAX_INTEGER) -> int:
-    """A whole number that the databases can hold. Raises InvalidInput."""
+def whole(
+    value: Any,
+    what: str,
+    least: int = -MAX_INTEGER - 1,
+    most: int = MAX_INTEGER,
+    *,
+    refused: type[InvalidInput] = InvalidInput,
+) -> int:
+    """A whole number that the databases can hold. Raises `refused`."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
     if number is None or not least <= number <= most:
-        raise InvalidInput(f"{what} {_short(value)} is no whole number from {least:,} to {most:,}")
+        raise refused(f"{what} {_short(value)} is no whole number from {least:,} to {most:,}")
     return number
 
 
-def whole_or_none(value: Any, what: str, least: int = -_MAX_INTEGER - 1, most: int = _MAX_INTEGER) -> int | None:
+def whole_or_none(value: Any, what: str, least: int = -MAX_INTEGER - 1, most: int = MAX_INTEGER) -> int | None:
     return None if value is None else whole(value, what, least, most)
 
 
 def page_of(limit: Any, before: Any) -> tuple[int | None, int]:
     """How many rows a page has at most, None for all; and the id before which it begins. Raises InvalidInput."""
-    return whole_or_none(limit, "limit", 0), _MAX_INTEGER if before is None else whole(before, "before")
+    return whole_or_none(limit, "limit", 0), MAX_INTEGER if before is None else whole(before, "before")
 
 
 def text_or_none(value: Any, what: str) -> str | None:
@@ -89,8 +96,8 @@ def moment(value: Any, what: str) -> datetime | None:
         raise InvalidInput(f"{what} {_short(value)} is before the year 1 or after 9999 in UTC") from None
 
 
-def span(value: Any, what: str, unit: str) -> timedelta:
-    """A number of `unit` (a keyword of timedelta) above 0. Raises InvalidInput: also for more than MAX_DAYS days."""
+def span(value: Any, what: str, unit: str, *, refused: type[InvalidInput] = InvalidInput) -> timedelta:
+    """A number of `unit` (a keyword of timedelta) above 0. Raises `refused`: also for more than MAX_DAYS days."""
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     if number > 0:
         try:
@@ -99,7 +106,7 @@ def span(value: Any, what: str, unit: str) -> timedelta:
             found = timedelta.max
         if timedelta() < found <= timedelta(days=MAX_DAYS):
             return found
-    raise InvalidInput(f"{what} {_short(value)} must be a number of {unit} above 0, and at most {MAX_DAYS:,} days")
+    raise refused(f"{what} {_short(value)} must be a number of {unit} above 0, and at most {MAX_DAYS:,} days")
 
 
 def _short(value: Any) -> str:

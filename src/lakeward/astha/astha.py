@@ -21,11 +21,12 @@ from lakeward.astha.router import Lane, groups
 from lakeward.astha.sql.changes import Change
 from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
 from lakeward.astha.watcher import Watcher
+from lakeward.background import Worker
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
-from lakeward.logs import log
-from lakeward.ops.error_types import log_and_go_on
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import HasRegistry, Registry, leases, registry_of
 from lakeward.registry.leases import Lease
+from lakeward.retry import steady
 
 T = TypeVar("T")
 
@@ -54,8 +55,7 @@ class Astha:
         self.config = config or AsthaConfig()
         self._lanes: dict[str, Lane] = {}
         self._deliveries: list[Delivery] = []
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._worker: Worker | None = None
         self._watcher: Watcher | None = None
         self._saving = threading.Lock()  # from the look at where lanes stand until that is stored
         self._lease: Lease | None = None
@@ -84,7 +84,7 @@ class Astha:
             SubscriberRefused: the name is taken or unknown, the subscriptions are not the name's, or Astha has started.
         """
         name, asked = subscriber.name, frozenset(subscriber.get_subscribed_tables())
-        if self._thread is not None:
+        if self._worker is not None:
             raise SubscriberRefused(f"{name!r} comes too late: register before start()")
         if name in self._lanes:
             raise SubscriberRefused(f"{name!r} is registered already; a name stands for one component")
@@ -111,15 +111,15 @@ class Astha:
         Raises:
             SubscriberRefused: it has been started before.
         """
-        if self._thread is not None:
+        if self._worker is not None:
             raise SubscriberRefused("this Astha has been started before; make another")
         self._deliveries = [
             Delivery(lane, is_current=self.is_current, hold=self._hold, park=self._park)
             for lane in self._lanes.values()
         ]
-        self._thread = threading.Thread(target=self._run, name="lakeward-astha", daemon=True)
+        self._worker = Worker("lakeward-astha", self._step, retry=self.config.retry, failed=self._failed)
         self.state = "standby"
-        self._thread.start()
+        self._worker.wake()
         for delivery in self._deliveries:
             delivery.start()
 
@@ -128,18 +128,22 @@ class Astha:
 
         False if a component, or the registry, did not answer in `stop_timeout`: what is not stored comes again.
         """
-        if self._thread is None or self.registry.database.is_forked:
+        if self._worker is None or self.registry.database.is_forked:
             return True
         deadline = time.monotonic() + self.config.stop_timeout
         for delivery in self._deliveries:
             delivery.lane.stop()
         returned = [delivery.stop(deadline) for delivery in self._deliveries]
-        self._stopping.set()
+        self._worker.stop(0)
         if self._watcher is not None:
             self._watcher.wake()
-        self._thread.join(max(0.1, deadline - time.monotonic()))
+        has_ended = self._worker.join(max(0.1, deadline - time.monotonic()))
         self.state = "stopped"
-        return all(returned) and not self._thread.is_alive()
+        return all(returned) and has_ended
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._worker is None or self._worker.is_stopped
 
     def __enter__(self) -> Self:
         self.start()
@@ -192,31 +196,24 @@ class Astha:
         return [(delivery.lane, delivery) for delivery in self._deliveries]
 
     # The loop ---------------------------------------------------------------------------------------------------------
-    def _run(self) -> None:
-        failures = 0
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            try:
-                self._lead()
-            except LeaseHeld:
-                self.state = "standby"
-                self._stopping.wait(self.config.lease_seconds / 5)
-                continue
-            except LeaseLost as error:
-                log.warning("astha_lost_its_lease", astha=self.config.name, error=str(error))
-            except Exception as error:
-                failures = 1 if time.monotonic() - began > 60 else failures + 1
-                self.state, self.last_error = "failed", reason(error)
-                log.error(
-                    "astha_failed",
-                    astha=self.config.name,
-                    error=self.last_error,
-                    exc_info=not isinstance(error, LakewardError),
-                )
-                self._stopping.wait(self.config.retry.delay(failures))
-            finally:
-                self._lease, self._good_until = None, 0.0
-            self.restarts += not self._stopping.is_set()
+    def _step(self) -> float:
+        try:
+            self._lead()
+        except LeaseHeld:
+            self.state = "standby"
+            return self.config.lease_seconds / 5
+        except LeaseLost as error:
+            log.warning("astha_lost_its_lease", astha=self.config.name, error=str(error))
+        finally:
+            self._lease, self._good_until = None, 0.0
+        self.restarts += not self._is_stopping
+        return 0.0
+
+    def _failed(self, error: Exception) -> None:
+        self.restarts += not self._is_stopping
+        self.state, self.last_error = "failed", reason(error)
+        is_ours = not isinstance(error, LakewardError)
+        log.error("astha_failed", astha=self.config.name, error=self.last_error, exc_info=error if is_ours else None)
 
     def _lead(self) -> None:
         """Be the active one, until stopped or until the lease is lost. Raises LeaseHeld: another one is."""
@@ -225,15 +222,16 @@ class Astha:
             registry, lease_name(config.name), seconds=config.lease_seconds, good_until=self._extend
         ) as lease:
             watcher = self._watcher = Watcher(registry)
+            trimmer = Worker("lakeward-astha-trim", self._trim, retry=steady(TRIM_SECONDS), failed=_not_trimmed)
             try:
                 self._begin(watcher, lease)
                 self._lease = lease
                 self.state = "active"
                 self._on_active(True)
-                trimmer = threading.Thread(target=self._trim, args=(lease,), name="lakeward-astha-trim", daemon=True)
-                trimmer.start()
+                trimmer.wake(TRIM_SECONDS)
                 self._follow(watcher, lease)
             finally:
+                trimmer.stop(0)
                 self._on_active(False)
                 watcher.close()
 
@@ -255,7 +253,7 @@ class Astha:
         saver = _Saver(self, lease)
         checked = 0.0
         more = True
-        while not self._stopping.is_set():
+        while not self._is_stopping:
             if not self.is_current():
                 raise LeaseLost(f"the lease of the Astha {self.config.name!r} ran out before it was renewed")
             # Not everything that changes here is a commit: a lane that has room again, a refresh that is over.
@@ -280,13 +278,10 @@ class Astha:
             more = more or not read.is_last
         return more
 
-    def _trim(self, lease: Lease) -> None:
-        while self._lease is lease and not self._stopping.wait(TRIM_SECONDS):
-            try:
-                if self.is_current():
-                    feed.trim(self.registry)
-            except Exception as error:  # such as a full disk: the next round tries again
-                log_and_go_on(log, "feed_not_trimmed", error)
+    def _trim(self) -> float:
+        if self.is_current():
+            feed.trim(self.registry)
+        return TRIM_SECONDS
 
     # What deliveries ask for ------------------------------------------------------------------------------------------
     def _hold(self, lane: Lane, task: Task) -> Position:
@@ -349,6 +344,11 @@ class _Saver:
             self._retry_at = time.monotonic() + 1.0
             return
         self._moves, self._saved_at = moves, time.monotonic()
+
+
+def _not_trimmed(error: Exception) -> None:
+    """Such as for a full disk: the next round tries again."""
+    log_and_go_on(log, "feed_not_trimmed", error)
 
 
 def lease_name(astha: str) -> str:

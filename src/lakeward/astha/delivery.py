@@ -16,8 +16,10 @@ from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason as reason_of
 from lakeward.astha.router import Lane
 from lakeward.astha.sql.changes import Change
+from lakeward.background import Worker
 from lakeward.errors import LakewardError
 from lakeward.logs import log
+from lakeward.retry import steady
 
 IDLE_SECONDS = 0.1
 
@@ -38,29 +40,23 @@ class Delivery:
         config = lane.config
         self.probe = Probe(lane.name, lane.subscriber.on_health, config.health_timeout)
         self._said: tuple[str, str | None] = ("closed", None)
-        self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"lakeward-{lane.name}-{number}", daemon=True)
-            for number in range(config.workers)
-        ]
-        self._threads.append(threading.Thread(target=self._watch, name=f"lakeward-{lane.name}-health", daemon=True))
+        self._watches = min(config.health_interval, config.open_seconds)
+        self._workers = Worker(f"lakeward-{lane.name}", self._work, threads=config.workers)
+        self._watcher = Worker(f"lakeward-{lane.name}-health", self._watch, retry=steady(self._watches))
 
     def start(self) -> None:
         self._started_at = time.monotonic()
-        for thread in self._threads:
-            thread.start()
+        self._workers.wake()
+        self._watcher.wake(self._watches)
 
     def stop(self, deadline: float) -> bool:
         """Finish what is in hand, until `deadline` (monotonic); false if something does not return.
 
         A component that calls this in an event of its own is not waited for.
         """
-        self._stopped.set()
         self.lane.stop()
-        others = [thread for thread in self._threads if thread is not threading.current_thread()]
-        for thread in others:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in others)
+        have_ended = [each.stop(max(0.0, deadline - time.monotonic())) for each in (self._watcher, self._workers)]
+        return all(have_ended)
 
     # Events -----------------------------------------------------------------------------------------------------------
     def _work(self) -> None:
@@ -139,14 +135,10 @@ class Delivery:
         lane.refreshed(task)
 
     # Health -----------------------------------------------------------------------------------------------------------
-    def _watch(self) -> None:
-        config, lane = self.lane.config, self.lane
-        while not self._stopped.wait(min(config.health_interval, config.open_seconds)):
-            if lane.breaker.is_closed:
-                if self._due():
-                    self._check()
-            elif lane.try_probe():
-                self._check()
+    def _watch(self) -> float:
+        if self._due() if self.lane.breaker.is_closed else self.lane.try_probe():
+            self._check()
+        return self._watches
 
     def _due(self) -> bool:
         last = getattr(self, "_checked_at", 0.0)

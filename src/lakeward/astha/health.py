@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from lakeward.astha.reasons import reason
+from lakeward.background import begin
 
 
 class HealthChecker:
@@ -38,30 +40,26 @@ class Probe:
         self._ask = ask
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._asking: threading.Thread | None = None
+        self._asking: Future[str | None] | None = None
         self.answered_at: float | None = None  # monotonic
 
     def check(self) -> str | None:
         """None if it is well, else what is wrong."""
         with self._lock:
-            if self._asking is not None and self._asking.is_alive():
+            if self._asking is not None and not self._asking.done():
                 return "the last on_health has not returned yet"
-            answer: list[str | None] = []
-            self._asking = threading.Thread(
-                target=self._run, args=(answer,), name=f"lakeward-health-{self._name}", daemon=True
-            )
-            self._asking.start()
-        self._asking.join(self._timeout)
-        if not answer:
+            self._asking = begin(f"lakeward-health-{self._name}", self._answer)
+        try:
+            answer = self._asking.result(self._timeout)
+        except TimeoutError:
             return f"on_health did not return within {self._timeout} s"
         self.answered_at = time.monotonic()
-        return answer[0]
+        return answer
 
-    def _run(self, answer: list[str | None]) -> None:
+    def _answer(self) -> str | None:
         try:
             is_well = self._ask()
         except BaseException as error:
-            answer.append(f"on_health raised {reason(error)}")
-            return
+            return f"on_health raised {reason(error)}"
         # One that returns nothing has nothing to say against it.
-        answer.append(None if is_well or is_well is None else "on_health says that it does not work")
+        return None if is_well or is_well is None else "on_health says that it does not work"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
 import time
+from concurrent.futures import Future, wait
+from functools import partial
 
+from lakeward.background import begin
 from lakeward.catalog.app import create_app
 from lakeward.catalog.listening import listening_socket, make_server
 from lakeward.errors import LakewardError
@@ -24,7 +26,7 @@ class EmbeddedServer:
         self.token = secrets.token_urlsafe(32)
         self._server = make_server(create_app(registry, token=self.token))
         self._socket: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self._running: Future[None] | None = None
 
     @property
     def url(self) -> str:
@@ -42,13 +44,10 @@ class EmbeddedServer:
         self._socket = listening_socket(HOST, 0)
         url = self.url
         # A daemon: a Lake that nobody closed must not keep the process alive.
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="lakeward-server", daemon=True
-        )
-        self._thread.start()
+        self._running = begin("lakeward-server", partial(self._server.run, [self._socket]))
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > deadline:
+            if self._running.done() or time.monotonic() > deadline:
                 self.stop()
                 raise LakewardError(f"the embedded server did not start on {url}; see the log")
             time.sleep(0.005)
@@ -56,10 +55,10 @@ class EmbeddedServer:
 
     def stop(self) -> None:
         """End what is being answered, then the server; no effect if it does not run."""
-        if self._thread is not None:
+        if self._running is not None:
             self._server.should_exit = True
-            self._thread.join(_STOP_SECONDS)
-            self._thread = None
+            wait([self._running], _STOP_SECONDS)
+            self._running = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from lakeward.errors import LeaseHeld, StorageUnavailable
-from lakeward.registry import Registry
+from lakeward.registry import Registry, leases
 from lakeward.snapshots import snapshot_commit
 from lakeward.snapshots.snapshot_commit import Flight
 from lakeward.tables import snapshots
@@ -62,7 +62,7 @@ class Loads:
             except LeaseHeld:  # taken just now
                 if left <= 0:
                     raise
-            await asyncio.sleep(snapshot_commit.HOLD_POLL_SECONDS)
+            await asyncio.sleep(leases.POLL_SECONDS)
 
     async def with_storage(self, work: Callable[[], T]) -> T:
         """Do what reads objects, in one of the workers for that. Raises StorageUnavailable: it took too long."""
@@ -109,7 +109,7 @@ class _Watch:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(snapshot_commit.HOLD_POLL_SECONDS)
+            await asyncio.sleep(leases.POLL_SECONDS)
             goal = await to_thread.run_sync(lambda: snapshots.goal(self._registry, self._table_id))
             if not goal.is_held or asyncio.get_running_loop().time() > self.until:
                 return

@@ -15,8 +15,9 @@ from lakeward.components.supervisor import COMPONENTS, configured, from_settings
 from lakeward.errors import InvalidSetting
 from lakeward.maintenance import database_upkeep, log_retention, metadata_upkeep
 from lakeward.maintenance.recovery import recover
-from lakeward.ops.background import Deadline, repeated
 from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry.repeated import repeated
+from lakeward.retry import Deadline
 from lakeward.tables import retirement
 
 DEFAULT_PORT = 8181

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
-from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound
+from lakeward.background import Worker, begin
+from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound, error_code
 from lakeward.logs import log
 from lakeward.maintenance import compaction
 from lakeward.maintenance.compaction import Compacted
 from lakeward.maintenance.compaction_plan import Job
-from lakeward.ops.error_types import error_code
 from lakeward.registry import HasRegistry, Registry, registry_of
-from lakeward.retry import RetryConfig
+from lakeward.retry import RetryConfig, steady
 from lakeward.tables import pending as waiting
 from lakeward.tables import tables
 from lakeward.tables.compaction import PartitionId
@@ -104,7 +104,7 @@ class Compactor:
         self._lock = threading.Lock()  # guards what is waiting, and the metrics
         self._is_running = threading.Lock()  # one round at a time
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
         self._sessions: dict[str, SparkSession] = {}  # that work for this compactor, by the group of their jobs
 
     # What Astha calls -------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Compactor:
 
     def on_health(self) -> bool:
         """Whether its thread lives; one that was not started only takes notes."""
-        return self._thread is None or self._thread.is_alive()
+        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
@@ -136,8 +136,8 @@ class Compactor:
     def start(self) -> None:
         """Compact what has changed, every interval, in a thread of its own."""
         self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="lakeward-compactor", daemon=True)
-        self._thread.start()
+        self._worker = Worker("lakeward-compactor", self._step, retry=steady(self._config.interval_seconds))
+        self._worker.wake(self._config.interval_seconds)
 
     def stop(self) -> None:
         """Begin no job, and finish those in hand if they are soon done; the others are given up: STOP_SECONDS at most.
@@ -145,14 +145,14 @@ class Compactor:
         What does not let itself be stopped, such as a Spark that starts, changes nothing any more.
         """
         self._stopping.set()
-        thread, self._thread = self._thread, None
-        if thread is None:
+        worker, self._worker = self._worker, None
+        if worker is None:
             return
         deadline = time.monotonic() + STOP_SECONDS
-        thread.join(FINISH_SECONDS)
-        while thread.is_alive() and time.monotonic() < deadline:
+        has_ended = worker.stop(FINISH_SECONDS)
+        while not has_ended and time.monotonic() < deadline:
             self._cancel_jobs()  # again: those that a thread was about to submit too
-            thread.join(0.2)
+            has_ended = worker.stop(0.2)
 
     def _cancel_jobs(self) -> None:
         for group, spark in list(self._sessions.items()):
@@ -176,7 +176,7 @@ class Compactor:
             return _difference(self.metrics().done, before)
 
     def _in_threads(self, due: deque[tuple[int, _Waiting]]) -> None:
-        """Compact tables, some at once: in threads that keep no program from its end, as those of an executor do."""
+        """Compact tables, some at once: in threads that keep no program from its end, which those of an executor do."""
 
         def work() -> None:
             while due:
@@ -187,19 +187,13 @@ class Compactor:
                 self._compact(*item)
 
         count = min(self._config.max_jobs, len(due))
-        threads = [threading.Thread(target=work, name=f"lakeward-compaction-{n}", daemon=True) for n in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for done in [begin(f"lakeward-compaction-{n}", work) for n in range(count)]:
+            done.result()
         self._sessions.clear()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._config.interval_seconds):
-            try:
-                self.run_once()
-            except Exception:  # a fault of ours: the next round tries again
-                log.exception("compaction_round_failed")
+    def _step(self) -> float:
+        self.run_once()
+        return self._config.interval_seconds
 
     # What waits -------------------------------------------------------------------------------------------------------
     def _look(self, table_id: int, partition: PartitionId | None, failed: _Waiting | None = None) -> None:

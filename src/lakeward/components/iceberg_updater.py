@@ -7,6 +7,7 @@ itself, and the second changes nothing that a query returns. So an event that is
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from typing import TypeAlias
 import msgspec
 
 from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
-from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound
-from lakeward.logs import log
-from lakeward.ops.error_types import error_code, log_and_go_on
+from lakeward.background import Worker
+from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound, error_code
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.retry import RetryConfig
 from lakeward.snapshots.manifest_merging import MergeResult, merge_manifests
 from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import tables
@@ -26,8 +28,7 @@ from lakeward.tables.records.tables import Table
 
 Record: TypeAlias = TableMetadata | TableFile
 
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a merge that failed or always lost, before the next try
-IDLE_SECONDS = 60.0
+RETRY = RetryConfig(initial_delay=1.0, max_delay=60.0, jitter=0.0)  # of a merge that failed or always lost
 ENOUGH_KEPT = 10_000  # tables of which is remembered that they have too few manifests: those looked at last
 
 
@@ -67,9 +68,8 @@ class IcebergUpdater:
         self._counts = UpdaterCounts()
         self._waiting: dict[int, _Waiting] = {}
         self._enough: dict[int, int] = {}  # by table: up to this sequence number there are too few manifests to merge
-        self._changed = threading.Condition()  # guards all of the above
-        self._thread: threading.Thread | None = None
-        self._is_stopping = False
+        self._lock = threading.Lock()  # guards all of the above
+        self._worker: Worker | None = None
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
@@ -85,23 +85,23 @@ class IcebergUpdater:
         data = event.data
         if isinstance(data, TableMetadata):
             self._update(event.table_id)
-            with self._changed:
+            with self._lock:
                 self._enough.pop(event.table_id, None)  # properties may say otherwise when manifests are merged
             self._look(event.table_id)
         elif data.sequence_number is not None:
-            with self._changed:
+            with self._lock:
                 is_enough = data.sequence_number <= self._enough.get(event.table_id, 0)
             if not is_enough:
                 self._look(event.table_id)
 
     def on_health(self) -> bool:
         """Whether its thread lives; one that was not started merges when it is asked to."""
-        return self._thread is None or self._thread.is_alive()
+        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable, and what a flush of a table raises, once all others have been seen to."""
         failed: Exception | None = None
-        with self._changed:
+        with self._lock:
             self._enough.clear()
         for table in tables.every(self._registry):
             if table.current_snapshot_id is not None:
@@ -119,27 +119,23 @@ class IcebergUpdater:
     # Its own ----------------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Start merging, in a thread. Without Astha, call `on_refresh` first."""
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="lakeward-iceberg-updater", daemon=True)
-        self._thread.start()
+        self._worker = Worker("lakeward-iceberg-updater", self._step)
+        self._worker.wake()
 
     def stop(self) -> None:
         """Finish what is in hand."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
 
     def counts(self) -> UpdaterCounts:
         """What it has done since it was made."""
-        with self._changed:
+        with self._lock:
             return self._counts
 
     def merge_waiting(self) -> int:
         """Look at the tables that wait, those too that failed and wait for their next try; how many were looked at."""
-        with self._changed:
+        with self._lock:
             for each in self._waiting.values():
                 each.not_before = 0.0
             count = len(self._waiting)
@@ -167,29 +163,24 @@ class IcebergUpdater:
 
     # Manifests --------------------------------------------------------------------------------------------------------
     def _look(self, table_id: int) -> None:
-        with self._changed:
-            if self._config.merges and table_id not in self._waiting:
-                self._waiting[table_id] = _Waiting()
-                self._changed.notify()
+        with self._lock:
+            if not self._config.merges or table_id in self._waiting:
+                return
+            self._waiting[table_id] = _Waiting()
+        if (worker := self._worker) is not None:
+            worker.wake()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._is_stopping and (wait := self._wait()) > 0:
-                    self._changed.wait(wait)
-                if self._is_stopping:
-                    return
-            found = self._next()
-            if found is not None:
-                self._merge(*found)
-
-    def _wait(self) -> float:
-        first = min((each.not_before for each in self._waiting.values()), default=None)
-        return IDLE_SECONDS if first is None else first - time.monotonic()
+    def _step(self) -> float:
+        found = self._next()
+        if found is not None:
+            self._merge(*found)
+        with self._lock:
+            first = min((each.not_before for each in self._waiting.values()), default=math.inf)
+        return max(0.0, first - time.monotonic())
 
     def _next(self) -> tuple[int, _Waiting] | None:
         """Take out the table that has waited longest of those that may be looked at now."""
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             table_id = next((i for i, each in self._waiting.items() if each.not_before <= now), None)
             return None if table_id is None else (table_id, self._waiting.pop(table_id))
@@ -220,7 +211,7 @@ class IcebergUpdater:
         elif result.conflicts:
             self._again(table_id, waited)
         elif result.enough_until is not None:
-            with self._changed:
+            with self._lock:
                 self._enough.pop(table_id, None)
                 self._enough[table_id] = result.enough_until
                 while len(self._enough) > ENOUGH_KEPT:  # dropped tables among them: no event tells of those
@@ -228,11 +219,11 @@ class IcebergUpdater:
 
     def _again(self, table_id: int, waited: _Waiting) -> None:
         """Later: each time it fails in a row twice as late. Where an event has brought it here meanwhile, that holds too."""
-        wait = min(FIRST_WAIT_SECONDS * 2**waited.failures, LONGEST_WAIT_SECONDS)
-        with self._changed:
-            self._waiting[table_id] = _Waiting(time.monotonic() + wait, min(waited.failures + 1, 10))
+        failures = waited.failures + 1
+        with self._lock:
+            self._waiting[table_id] = _Waiting(time.monotonic() + RETRY.delay(failures), failures)
 
     def _count(self, **more: int) -> None:
-        with self._changed:
+        with self._lock:
             known = msgspec.structs.asdict(self._counts)
             self._counts = UpdaterCounts(**{name: known[name] + more.get(name, 0) for name in known})

@@ -30,16 +30,16 @@ from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
 from lakeward.logs import log
 from lakeward.names import TableName, parse_table
 from lakeward.registry import HasRegistry, Registry, registry_of
-from lakeward.retry import RetryConfig
+from lakeward.retry import RetryConfig, tried
 from lakeward.tables import tables
 from lakeward.tables.records.tables import Document, Table, TableMetadata
 from lakeward.tables.schema_cache import CacheStats
+from lakeward.validation import MAX_INTEGER
 
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | MetadataRow
 
 REFRESH, REGISTRY, STANDBY = "refresh", "registry", "standby"
-MAX_ID = 2**63 - 1
 PAGE = 200  # versions of one read when the cache is filled
 
 
@@ -218,7 +218,7 @@ class SchemaManager:
 
     def _fill(self) -> int:
         """Read current versions until the cache is full; how many."""
-        filled, before = 0, MAX_ID
+        filled, before = 0, MAX_INTEGER
         while True:
             mark = self._cache.mark()
             found = tables.current_metadata(self._registry, before, PAGE)
@@ -234,17 +234,13 @@ class SchemaManager:
     # Trying again -----------------------------------------------------------------------------------------------------
     def _retried(self, action: Callable[[], T], failed: Callable[[], object] | None = None) -> T:
         """Do what only reads, and so can be done again, until the registry answers or the tries are over."""
-        retry = self._config.retry
-        for failures in range(1, retry.max_retries + 1):
-            try:
-                return action()
-            except RegistryUnavailable as error:
-                log.warning("schemas_not_read", error=str(error), code=error.code, failures=failures)
-                if failed is not None:
-                    failed()
-                if self._stopped.wait(retry.delay(failures)):
-                    raise
-        return action()
+
+        def told(error: RegistryUnavailable) -> None:
+            log.warning("schemas_not_read", error=str(error), code=error.code)
+            if failed is not None:
+                failed()
+
+        return tried(action, RegistryUnavailable, self._config.retry, sleep=self._stopped.wait, failed=told)
 
     def _doubt(self, reason: int | str, doubted: bool = True) -> None:
         """While there is any reason for doubt, everybody reads from the registry."""

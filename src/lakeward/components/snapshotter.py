@@ -25,11 +25,12 @@ from lakeward.astha.events import (
     TableSnapshot,
     WatchedTable,
 )
+from lakeward.background import Worker
 from lakeward.components.snapshot_rules import SnapshotRules, rules_of
 from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
-from lakeward.logs import log
-from lakeward.ops.error_types import log_and_go_on
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.retry import RetryConfig
 from lakeward.snapshots import expiry
 from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import pending, tables
@@ -39,9 +40,9 @@ from lakeward.tables.records.properties import MAX_SNAPSHOT_AGE
 Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 
 LOOK_AGAIN_SECONDS = 1.0  # at most so often a table's removals are read again
-FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 60.0  # after a failure, before the next try
-HELD_WAIT_SECONDS = 5.0  # at most, where somebody holds the table
-IDLE_SECONDS = 60.0
+RETRY = RetryConfig(initial_delay=1.0, max_delay=60.0, jitter=0.0)  # of what has failed,
+HELD_RETRY = RetryConfig(initial_delay=1.0, max_delay=5.0, jitter=0.0)  # and where somebody holds the table
+IDLE_SECONDS = 60.0  # a clock may be set meanwhile
 
 
 class SnapshotterConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,9 +162,8 @@ class Snapshotter:
         self._config = config or SnapshotterConfig()
         self._tables: dict[int, _Table] = {}
         self._clock_ahead = 0.0  # seconds by which the registry's clock is ahead of this machine's
-        self._changed = threading.Condition()  # guards all of the above
-        self._threads: list[threading.Thread] = []
-        self._is_stopping = False
+        self._lock = threading.RLock()  # guards all of the above
+        self._worker: Worker | None = None
 
     # What Astha calls -------------------------------------------------------------------------------------------------
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
@@ -185,41 +185,37 @@ class Snapshotter:
 
     def on_health(self) -> bool:
         """Whether its threads live; a snapshotter that was not started only counts."""
-        return all(thread.is_alive() for thread in self._threads)
+        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
-        with self._changed:
+        with self._lock:
             here = time.time()
             self._clock_ahead = pending.now(self._registry).timestamp() - here
             before, self._tables = self._tables, {}
             for each in pending.table_properties(self._registry):
                 self._track(each.table_id, each.version, each.properties, before.get(each.table_id))
-            self._changed.notify_all()
+            self._wake()
 
     # Its own ----------------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Start making snapshots. Without Astha, call `on_refresh` first."""
-        self._is_stopping = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"lakeward-snapshotter-{number}", daemon=True)
-            for number in range(self._config.threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._worker = Worker("lakeward-snapshotter", self._step, threads=self._config.threads)
+        self._worker.wake()
 
     def stop(self) -> None:
         """Finish what is in hand."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def _wake(self) -> None:
+        if (worker := self._worker) is not None:
+            worker.wake()
 
     def counts(self) -> dict[int, Counts]:
         """By table_id, what waits in the tables that have rules."""
-        with self._changed:
+        with self._lock:
             return {
                 i: Counts(len(t.coming) + len(t.leaving), t.size, t.rows, t.rules)
                 for i, t in self._tables.items()
@@ -230,7 +226,7 @@ class Snapshotter:
     def _on_file(self, operation: str, file: TableFile) -> None:
         if file.file_type == "json":
             return
-        with self._changed:
+        with self._lock:
             table = self._tables.get(file.table_id)
             if table is None or not table.rules:
                 return
@@ -246,10 +242,10 @@ class Snapshotter:
                 is_gone = operation == "DELETE"
                 table.look_again |= is_gone and (file.snapshot_id is not None or not table.coming)
             if was_empty or table.look_again or table.is_full:
-                self._changed.notify_all()
+                self._wake()
 
     def _on_metadata(self, operation: str, metadata: TableMetadata) -> None:
-        with self._changed:
+        with self._lock:
             known = self._tables.get(metadata.table_id)
             if operation == "DELETE":
                 if known is not None and not pending.is_here(self._registry, metadata.table_id):
@@ -266,14 +262,14 @@ class Snapshotter:
             if known is None and not pending.is_here(self._registry, metadata.table_id):
                 return
             self._track(metadata.table_id, metadata.metadata_version, metadata.properties, known)
-            self._changed.notify_all()
+            self._wake()
 
     def _look_again(self, table_id: int, *, only_removals: bool) -> None:
-        with self._changed:
+        with self._lock:
             table = self._tables.get(table_id)
             if table is not None and table.rules and (table.leaving or not only_removals):
                 table.look_again = True
-                self._changed.notify_all()
+                self._wake()
 
     # State ------------------------------------------------------------------------------------------------------------
     def _rules(self, table_id: int, properties: dict[str, str]) -> tuple[SnapshotRules, bool]:
@@ -305,32 +301,26 @@ class Snapshotter:
         self._tables[table_id] = table
 
     # Work -------------------------------------------------------------------------------------------------------------
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                table, what, wait = self._next()
-                while table is None:
-                    if self._is_stopping:
-                        return
-                    self._changed.wait(wait)
-                    table, what, wait = self._next()
-                table.is_busy = True
-            try:
-                self._do(table.table_id, what)
-            except TableNotFound:
-                with self._changed:
-                    self._tables.pop(table.table_id, None)
-            except Exception as error:  # this table waits, the others go on
-                log_and_go_on(log, "snapshot_failed", error, table_id=table.table_id, work=what)
-                longest = HELD_WAIT_SECONDS if isinstance(error, LeaseHeld) else LONGEST_WAIT_SECONDS
-                self._done(table.table_id, what, longest)
-            else:
-                self._done(table.table_id, what)
+    def _step(self) -> float:
+        with self._lock:
+            table, what, wait = self._next()
+            if table is None:
+                return wait
+            table.is_busy = True
+        try:
+            self._do(table.table_id, what)
+        except TableNotFound:
+            with self._lock:
+                self._tables.pop(table.table_id, None)
+        except Exception as error:  # this table waits, the others go on
+            log_and_go_on(log, "snapshot_failed", error, table_id=table.table_id, work=what)
+            self._done(table.table_id, what, HELD_RETRY if isinstance(error, LeaseHeld) else RETRY)
+        else:
+            self._done(table.table_id, what)
+        return 0.0
 
     def _next(self) -> tuple[_Table | None, str, float]:
         """(a table that is due, what is to be done there, otherwise the seconds until one will be). The lock is held."""
-        if self._is_stopping:
-            return None, "", 0.0
         now, registry_now = time.monotonic(), time.time() + self._clock_ahead
         wait = IDLE_SECONDS
         for table in self._tables.values():
@@ -365,39 +355,39 @@ class Snapshotter:
             return
         if what != "look":
             flush(self._registry, table_id, what, wait=0.0)  # a thread that waited would keep other tables waiting
-            with self._changed:
+            with self._lock:
                 if (table := self._tables.get(table_id)) is not None:
                     table.waits_since = None
         self._look(table_id)
 
     def _look(self, table_id: int) -> None:
         """Count anew what waits in a table. Events go on meanwhile. Raises TableNotFound: it was dropped."""
-        with self._changed:
+        with self._lock:
             table = self._tables.get(table_id)
             if table is None:
                 return
             events, before = table.events, set(table.coming)
         found = pending.of_table(self._registry, table_id)
-        with self._changed:
+        with self._lock:
             table.looked_at = time.monotonic()
             if table.events == events:
                 table.set_all(found)
             else:
                 table.merge(found, before)
 
-    def _done(self, table_id: int, what: str, longest: float | None = None) -> None:
-        """After something was done, or has failed: then it is tried again after a while, of `longest` at most.
+    def _done(self, table_id: int, what: str, retry: RetryConfig | None = None) -> None:
+        """After something was done, or has failed: then it is tried again after the waits of `retry`.
 
         An expiry that fails keeps nothing else waiting: what is pending is to become a snapshot all the same.
         """
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._wake()
             if (table := self._tables.get(table_id)) is None:
                 return
             table.is_busy, now = False, time.monotonic()
             failed = table.expire_failures if what == "expire" else table.failures
-            seconds = 0.0 if longest is None else min(FIRST_WAIT_SECONDS * 2**failed, longest)
-            failed = 0 if longest is None else min(failed + 1, 16)
+            failed = 0 if retry is None else failed + 1
+            seconds = 0.0 if retry is None else retry.delay(failed)
             if what == "expire":
                 table.expire_failures = failed
                 table.expire_at = now + (seconds or self._config.expire_seconds)

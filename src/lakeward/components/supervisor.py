@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
@@ -11,15 +11,17 @@ import msgspec
 
 from lakeward.astha import Astha, AsthaConfig
 from lakeward.astha.events import Registers, Subscriber
+from lakeward.background import Worker
 from lakeward.components.compactor import Compactor, CompactorConfig
 from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterConfig
 from lakeward.components.metadata_orchestrator import MetadataOrchestrator, MetadataOrchestratorConfig
 from lakeward.components.schema_manager import SchemaManager, SchemaManagerConfig
 from lakeward.components.snapshotter import Snapshotter, SnapshotterConfig
 from lakeward.errors import InvalidInput, InvalidSetting
-from lakeward.logs import log
-from lakeward.ops.background import Deadline
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry.repeated import STOP_SECONDS
+from lakeward.retry import Deadline
 
 T = TypeVar("T")
 
@@ -106,43 +108,35 @@ class _Runner:
 
     def __init__(self, component: Component) -> None:
         self._component = component
-        self._changed = threading.Condition()
-        self._shall_run = self._has_ended = False
-        self._thread = threading.Thread(target=self._work, name=f"lakeward-run-{component.name}", daemon=True)
-        self._thread.start()
+        self._shall_run = self._runs = self._is_ending = False
+        self._worker = Worker(f"lakeward-run-{component.name}", self._change, failed=self._not_changed)
 
     def tell(self, shall_run: bool) -> None:
-        with self._changed:
-            self._shall_run = shall_run
-            self._changed.notify()
+        self._shall_run = shall_run
+        self._worker.wake()
 
     def end(self) -> None:
         """Stop it for good; `wait` waits for that."""
-        with self._changed:
-            self._shall_run, self._has_ended = False, True
-            self._changed.notify()
+        self._shall_run, self._is_ending = False, True
+        self._worker.wake()
 
     def wait(self, deadline: Deadline) -> None:
         """Wait until it has stopped, or the deadline: one that hangs would keep the program for ever.
 
         What one leaves by half, such as a compaction, changes nothing; recovery clears it.
         """
-        self._thread.join(deadline.left())
-        if self._thread.is_alive():
+        if not self._worker.join(deadline.left()):
             log.error("component_not_stopped", component=self._component.name)
 
-    def _work(self) -> None:
-        runs = False
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._shall_run != runs or self._has_ended)  # noqa: B023
-                if self._shall_run == runs:
-                    return
-                runs = self._shall_run
-            try:
-                (self._component.start if runs else self._component.stop)()
-            except Exception:  # a fault of ours: the others run
-                log.exception("component_not_changed", component=self._component.name, runs=runs)
+    def _change(self) -> float | None:
+        is_ending = self._is_ending
+        if self._shall_run != self._runs:
+            self._runs = self._shall_run
+            (self._component.start if self._runs else self._component.stop)()
+        return None if is_ending else math.inf
+
+    def _not_changed(self, error: Exception) -> None:
+        log_and_go_on(log, "component_not_changed", error, component=self._component.name, runs=self._runs)
 
 
 def _end(runners: Iterable[_Runner], deadline: Deadline) -> None:
@@ -197,7 +191,7 @@ def running(
 
     astha = Astha(lake, config, on_active=tell)
     with ExitStack() as stack:
-        stack.callback(_end, runners, deadline or Deadline())
+        stack.callback(_end, runners, deadline or Deadline(STOP_SECONDS))
         for component in made.values():
             component.register_with_astha(astha)
             if component.name in WITHOUT_THREADS:

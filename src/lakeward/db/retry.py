@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from lakeward.errors import TransactionConflict
 from lakeward.logs import log
+from lakeward.retry import RetryConfig, tried
 
 # A decorator that gives back what it takes: mypy then knows the type of what is decorated without checking its module first.
 F = TypeVar("F", bound=Callable[..., Any])
 
-WAITS = (0.01, 0.03, 0.1, 0.3, 1.0)  # seconds before each further try
+RETRY = RetryConfig(5, initial_delay=0.005, max_delay=0.5, backoff_factor=3.0, jitter=1.0)
 
 
 def retried(function: F) -> F:
@@ -24,18 +23,15 @@ def retried(function: F) -> F:
     A transaction of the caller's is the caller's to run again. So no iterator may be among the arguments: it would be empty.
     """
 
+    def failed(error: TransactionConflict) -> None:
+        if not error.is_rolled_back:
+            raise error
+        log.debug("transaction_run_again", function=function.__qualname__, error=str(error))
+
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        for wait in WAITS:
-            try:
-                return function(*args, **kwargs)
-            except TransactionConflict as error:
-                if not error.is_rolled_back:
-                    raise
-                log.debug("transaction_run_again", function=function.__qualname__, error=str(error))
-            time.sleep(wait * random.uniform(0.5, 1.0))
         try:
-            return function(*args, **kwargs)
+            return tried(lambda: function(*args, **kwargs), TransactionConflict, RETRY, failed=failed)
         except TransactionConflict as error:
             error.is_rolled_back = False  # nobody above tries as often again
             raise

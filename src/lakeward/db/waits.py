@@ -1,4 +1,4 @@
-"""PostgreSQL: who holds what our transactions wait for. The server tells it while they wait, and not afterwards."""
+"""How long one waits for other writers; and on PostgreSQL who they are, which the server tells only while one waits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.background import Worker
 from lakeward.db.drivers import POSTGRESQL_ARGUMENTS
 from lakeward.logs import log
+from lakeward.retry import steady
 
-SAY_SECONDS = 5.0  # who has waited for so long says for whom, again and again
+SAY_SECONDS = 5.0  # a writer that has waited for so long says for whom, again and again
 WAIT_SECONDS = 60.0  # and gives up after this, with an error
-_IDLE_ROUNDS = 12  # without a transaction, after which the thread ends: its registry may have been forgotten
+IDLE_SECONDS = 60.0  # without a transaction the thread ends then: its registry may have been forgotten
 
 # A prepared transaction has no process. What another role's session does is hidden from one without pg_read_all_stats.
 _HOLDERS = """
@@ -45,8 +47,9 @@ class Waits:
         self._shown_url = shown_url
         self._lock = threading.Lock()
         self._watched: set[_Watched] = set()
-        self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
+        self._worker = Worker(
+            "lakeward-waits", self._step, linger=IDLE_SECONDS, retry=steady(SAY_SECONDS), failed=self._not_looked
+        )
         self._told = threading.local()
 
     @contextmanager
@@ -56,9 +59,7 @@ class Waits:
         mine = _Watched(driver.info.backend_pid)
         with self._lock:
             self._watched.add(mine)
-            if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._run, name="lakeward-waits", daemon=True)
-                self._thread.start()
+        self._worker.wake(SAY_SECONDS)
         try:
             yield
         finally:
@@ -71,23 +72,20 @@ class Waits:
         return getattr(self._told, "holder", None) or "another transaction"
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._worker.stop(0)
 
-    def _run(self) -> None:
-        idle = 0
-        while not self._stopped.wait(SAY_SECONDS):
-            with self._lock:
-                idle = 0 if self._watched else idle + 1
-                if idle >= _IDLE_ROUNDS:
-                    self._thread = None
-                    return
-                begun = time.monotonic() - SAY_SECONDS
-                long = {each.process: each for each in self._watched if each.since <= begun}
-            if long:
-                try:
-                    self._look(long)
-                except Exception as error:  # the server is not there, say; who waits is told by its own connection
-                    log.debug("waits_not_looked_at", registry=self._shown_url, error=str(error))
+    def _step(self) -> float | None:
+        begun = time.monotonic() - SAY_SECONDS
+        with self._lock:
+            is_used = bool(self._watched)
+            long = {each.process: each for each in self._watched if each.since <= begun}
+        if long:
+            self._look(long)
+        return SAY_SECONDS if is_used else None
+
+    def _not_looked(self, error: Exception) -> None:
+        # The server is not there, say: who waits is told by its own connection.
+        log.debug("waits_not_looked_at", registry=self._shown_url, error=str(error))
 
     def _look(self, long: dict[int, _Watched]) -> None:
         import psycopg

@@ -13,11 +13,10 @@ import time
 import weakref
 from pathlib import Path
 
+from lakeward.db import waits
 from lakeward.errors import RegistryBusy, RegistryUnavailable
 from lakeward.logs import log
 
-SAY_SECONDS = 5.0  # a writer that has waited for so long says for whom
-WAIT_SECONDS = 60.0  # and gives up after this
 _FLOCK = "hhqqi"  # Linux' struct flock: type, whence, start, length, process
 
 
@@ -40,7 +39,7 @@ class Gate:
         self._queue = _Queue()
 
     def __enter__(self) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + waits.WAIT_SECONDS
         try:
             if not self.threads.acquire(blocking=False):
                 self._wait_for_thread(deadline)
@@ -103,13 +102,13 @@ class Gate:
 
     # Waiting ----------------------------------------------------------------------------------------------------------
     def _wait_for_thread(self, deadline: float) -> None:
-        while not self.threads.acquire(timeout=max(0.0, min(SAY_SECONDS, deadline - time.monotonic()))):
+        while not self.threads.acquire(timeout=max(0.0, min(waits.SAY_SECONDS, deadline - time.monotonic()))):
             self._waited(deadline)
 
     def _wait_for_process(self, file: int, deadline: float) -> None:
         self._queue.ask(file)
         try:
-            while not self._queue.wait(max(0.0, min(SAY_SECONDS, deadline - time.monotonic()))):
+            while not self._queue.wait(max(0.0, min(waits.SAY_SECONDS, deadline - time.monotonic()))):
                 self._waited(deadline)
         except BaseException:
             self._queue.ask_no_more()
@@ -120,10 +119,10 @@ class Gate:
         holder = self._described_holder()
         if now >= deadline:
             raise RegistryBusy(
-                f"the turn to write to the registry {self.path} did not come in {WAIT_SECONDS:.0f} s: {holder} has it; let "
+                f"the turn to write to the registry {self.path} did not come in {waits.WAIT_SECONDS:.0f} s: {holder} has it; let "
                 "that go on, or end it, then try again; nothing was written"
             )
-        if now - self._said >= SAY_SECONDS:  # once for all that wait
+        if now - self._said >= waits.SAY_SECONDS:  # once for all that wait
             self._said = now
             log.warning("writers_of_the_registry_wait", registry=self.path, holder=holder)
 

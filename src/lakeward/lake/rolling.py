@@ -16,6 +16,7 @@ from lakeward.arrow.file_writer import partition_terms
 from lakeward.arrow.json_lines import write_json_lines
 from lakeward.arrow.target import WriteTarget
 from lakeward.arrow.write import write_arrow
+from lakeward.background import Worker, begin
 from lakeward.errors import InvalidInput
 from lakeward.lake import ingest, invalid_rows, writes
 from lakeward.logs import log
@@ -69,7 +70,7 @@ class RollingWriter:
         self._open: _OpenFile | None = None
         self._registering: _OpenFile | None = None
         self._failure: BaseException | None = None
-        self._closed = threading.Event()
+        self._is_closed = False
         self.committed_rows = 0
         self.dead_letters = 0  # rows that did not fit and were committed as dead letters
         self.commits: list[AppendResult] = []
@@ -87,8 +88,8 @@ class RollingWriter:
             self._run = Joined(self._recorder.run_id)
         else:
             self._run = ingest.joined(registry, run)
-        self._timer = threading.Thread(target=self._watch_time, name="lakeward-rotate", daemon=True)
-        self._timer.start()
+        self._timer = Worker("lakeward-rotate", self._watch_time)
+        self._timer.wake(TICK_SECONDS)
 
     @property
     def uncommitted_rows(self) -> int:
@@ -104,7 +105,7 @@ class RollingWriter:
         self._registry.database.check_usable()  # in a forked child its thread is not there, and its lock may be held
         with self._lock:
             self._raise_failure()
-            if self._closed.is_set():
+            if self._is_closed:
                 raise InvalidInput(
                     f"the writer of {self._table.identifier} is closed; open another with lake.writer(...)"
                 )
@@ -154,7 +155,7 @@ class RollingWriter:
 
     def close(self) -> None:
         """Register what is left and end. Raises as `rotate` does."""
-        if self._closed.is_set():
+        if self._is_closed:
             return
         self._registry.database.check_usable()
         error: BaseException | None = None
@@ -164,8 +165,8 @@ class RollingWriter:
             error = raised
             raise
         finally:
-            self._closed.set()
-            self._timer.join()
+            self._is_closed = True
+            self._timer.stop()
             self._end_run(error)
 
     def __enter__(self) -> Self:
@@ -178,7 +179,7 @@ class RollingWriter:
         if self._registry.database.is_forked:
             return
         with self._lock:  # the block failed: what is not registered yet stays out of the table
-            self._closed.set()
+            self._is_closed = True
             current, self._open = self._open, None
             if current is not None:
                 log.warning(
@@ -188,7 +189,7 @@ class RollingWriter:
                     dead_letters=current.dead_letters,
                 )
                 current.give_up()
-        self._timer.join()
+        self._timer.stop()
         self._end_run(error)
 
     def _end_run(self, error: BaseException | None) -> None:
@@ -200,16 +201,15 @@ class RollingWriter:
         if failure is not None:
             raise failure
 
-    def _watch_time(self) -> None:
-        while not self._closed.wait(TICK_SECONDS):
-            with self._lock:
-                current = self._open
-                if current is None or time.monotonic() - current.opened < self._limits[0]:
-                    continue
+    def _watch_time(self) -> float:
+        with self._lock:
+            current = self._open
+            if current is not None and time.monotonic() - current.opened >= self._limits[0]:
                 try:
                     self.rotate()
                 except BaseException as error:
                     self._failure = error
+        return TICK_SECONDS
 
 
 class _Checked(NamedTuple):
@@ -228,12 +228,9 @@ class _OpenFile:
         self.bytes = 0
         self.opened = time.monotonic()
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(QUEUE_LIMIT)
-        self._files: list[DataFile] = []
-        self._error: BaseException | None = None
         self._broken = invalid_rows.broken_rows(self.metadata)
         self._target = WriteTarget(self.table, self.metadata, self.intent, registry.engine(self.table.location))
-        self._thread = threading.Thread(target=self._run, name="lakeward-file", daemon=True)
-        self._thread.start()
+        self._files = begin("lakeward-file", self._write)
 
     @property
     def dead_letters(self) -> int:
@@ -265,8 +262,8 @@ class _OpenFile:
 
     def _hand_over(self, batch: pa.RecordBatch | None) -> None:
         while True:
-            if self._error is not None:
-                raise self._error
+            if self._files.done():
+                self._files.result()
             try:
                 self._queue.put(batch, timeout=TICK_SECONDS)
                 return
@@ -277,23 +274,16 @@ class _OpenFile:
         while (batch := self._queue.get()) is not None:
             yield batch
 
-    def _run(self) -> None:
+    def _write(self) -> list[DataFile]:
         write = write_json_lines if self.metadata.format == "json" else write_arrow
-        try:
-            self._files = write(
-                self._target, pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches())
-            )
-        except BaseException as error:
-            self._error = error
+        return write(self._target, pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches()))
 
     def commit(self, run: Counting) -> AppendResult:
         try:
             self._hand_over(None)
-            self._thread.join()
-            if self._error is not None:
-                raise self._error
+            files = self._files.result()
             dead = invalid_rows.letters_of(self.table, self.metadata, self._broken)
-            return registration.register(self._registry, self.table, self.intent, self._files, letters=dead, run=run)
+            return registration.register(self._registry, self.table, self.intent, files, letters=dead, run=run)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
             if is_settled(error):
@@ -304,7 +294,7 @@ class _OpenFile:
         try:
             self._hand_over(None)
         except BaseException as error:
-            if error is not self._error:  # the file's thread may have failed, which changes nothing here
-                raise
-        self._thread.join()
+            if not self._files.done() or error is not self._files.exception():
+                raise  # the file's thread may have failed, which changes nothing here
+        self._files.exception()
         intents.give_up(self._registry, self.intent)

@@ -15,8 +15,9 @@ from lakeward.db.database import Database
 from lakeward.db.sizes import Sizes
 from lakeward.errors import InvalidInput
 from lakeward.logs import log
-from lakeward.ops.background import Deadline, repeated
 from lakeward.registry import Registry
+from lakeward.registry.repeated import repeated
+from lakeward.retry import Deadline
 
 CHECKPOINT_SECONDS = 60.0
 UPKEEP_SECONDS = 3_600.0

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 from lakeward.db import dialect
 from lakeward.ops import retention, runs
-from lakeward.ops.background import Deadline, repeated
 from lakeward.registry import Registry
+from lakeward.registry.repeated import repeated
+from lakeward.retry import Deadline
 
 RECOVERY_SECONDS = 60.0  # between two looks for runs of which nothing was heard
 CLEANUP_LOOK_SECONDS = 60.0  # between two looks whether a clean-up is due

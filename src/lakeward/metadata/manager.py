@@ -17,6 +17,7 @@ from lakeward.metadata import opening
 from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
 from lakeward.ops.records.operations import ErrorStatus, MarkerType
 from lakeward.registry import Registry
+from lakeward.retry import RetryConfig
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class MetadataManager:
         *,
         cleanup_schedule: str | None = None,
         heartbeat_limit_seconds: float = metadata_upkeep.HEARTBEAT_LIMIT_SECONDS,
-        backoff: error_log.Backoff = error_log.DEFAULT_BACKOFF,
+        backoff: RetryConfig = error_log.DEFAULT_BACKOFF,
         redact_columns: Collection[str] = (),
     ) -> None:
         """Nothing is opened before `initialize`, but a Lake is used as it is.

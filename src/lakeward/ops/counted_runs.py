@@ -17,9 +17,9 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.retry import retried
+from lakeward.errors import error_code
 from lakeward.logs import log
 from lakeward.ops import runs
-from lakeward.ops.error_types import error_code
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.ops.run_recorder import described, insert_failure, message_of, not_recorded
 from lakeward.registry.handle import Registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
@@ -13,10 +12,15 @@ import sqlalchemy as sa
 from lakeward import lossless_json, validation
 from lakeward.db import dialect
 from lakeward.db.retry import retried
-from lakeward.errors import ErrorRecordNotFound, InvalidInput, LakewardError, StatusConflict, TransactionConflict
+from lakeward.errors import (
+    ErrorRecordNotFound,
+    LakewardError,
+    StatusConflict,
+    TransactionConflict,
+    error_code,
+)
 from lakeward.logs import log as log_of_process
 from lakeward.ops import claims, dead_letters, redaction, runs
-from lakeward.ops.error_types import error_code
 from lakeward.ops.positions import check_names, joined
 from lakeward.ops.records.operations import (
     ErrorFields,
@@ -30,6 +34,7 @@ from lakeward.ops.records.operations import (
 from lakeward.ops.sql import dead_letters as stored_letters
 from lakeward.ops.sql import error_log
 from lakeward.registry.handle import Registry
+from lakeward.retry import RetryConfig
 
 PAGE = 100
 CLAIM_SECONDS = 300.0  # how long what errors_due hands out is kept from others
@@ -38,24 +43,12 @@ TOLD = "told to whoever ran the command"
 BULK = 500  # errors that one transaction ends
 
 
-class Backoff(msgspec.Struct, frozen=True):
-    """How long to wait before a retry: `first` seconds, then `factor` times as long each time, up to `longest`."""
+def Backoff(first: float = 60.0, factor: float = 2.0, longest: float = 3_600.0) -> RetryConfig:
+    """How long to wait before a retry: `first` seconds, then `factor` times as long each time, up to `longest`.
 
-    first: float = 60.0
-    factor: float = 2.0
-    longest: float = 3_600.0
-
-    def __post_init__(self) -> None:
-        for name in ("first", "longest"):
-            validation.span(getattr(self, name), name, "seconds")
-        if not (type(self.factor) in (int, float) and 1 <= self.factor < math.inf and self.longest >= self.first):
-            raise InvalidInput(f"{self} needs factor >= 1 and longest >= first")
-
-    def wait(self, retries: int) -> timedelta:
-        """Before the next retry, when so many are done."""
-        if self.factor > 1 and retries * math.log(self.factor) >= math.log(self.longest / self.first):
-            return timedelta(seconds=self.longest)  # the power would soon be no number any more
-        return timedelta(seconds=self.first * self.factor**retries)
+    Raises InvalidInput.
+    """
+    return RetryConfig(initial_delay=first, max_delay=longest, backoff_factor=factor, jitter=0.0)
 
 
 DEFAULT_BACKOFF = Backoff()
@@ -76,7 +69,7 @@ def log(
     operation_type: OperationType | None = None,
     max_retries: int = 3,
     *,
-    backoff: Backoff = DEFAULT_BACKOFF,
+    backoff: RetryConfig = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
     failure_key: str | None = None,
     is_told: bool = False,
@@ -118,7 +111,7 @@ def log(
     with joined(registry.database, connection) as joint:
         runs.check_known(joint, sync_run_id)
         now = dialect.now(joint)
-        due = now + backoff.wait(0) if max_retries and not is_told else None
+        due = now + timedelta(seconds=backoff.delay(1)) if max_retries and not is_told else None
         if is_told:
             values |= {"status": ErrorStatus.IGNORED.value, "resolved_at": now, "resolution": TOLD}
         write = error_log.insert if failure_key is None or is_told else error_log.insert_or_count
@@ -163,7 +156,7 @@ def record_retry(
     error_message: str | None = None,
     claim: int | None = None,
     *,
-    backoff: Backoff = DEFAULT_BACKOFF,
+    backoff: RetryConfig = DEFAULT_BACKOFF,
     redact_columns: Collection[str] = (),
 ) -> ErrorRecord:
     """Count a retry. A success resolves the error. A failure sets the next retry; the last one that is allowed moves the
@@ -197,7 +190,9 @@ def record_retry(
             return error_log.update(connection, error_id, {**values, **ended, "resolution": f"retry {count} succeeded"})
         if message is not None:
             values["error_message"] = message
-        values["next_retry_at"] = now + backoff.wait(count) if count < error.max_retries else None
+        values["next_retry_at"] = (
+            now + timedelta(seconds=backoff.delay(count + 1)) if count < error.max_retries else None
+        )
         failed = error_log.update(connection, error_id, values)
         if count == error.max_retries and failed.record_data is not None:
             if letter is None and stored_letters.of_error(connection, error_id) is not None:

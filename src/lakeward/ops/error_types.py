@@ -1,12 +1,10 @@
-"""Which type of error_log an exception has: one table, from classes; its code; and how it is logged."""
+"""Which type of error_log an exception has: one table, from classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from lakeward import errors
-from lakeward.errors import LakewardError
 from lakeward.ops.records.operations import ErrorType
 
 # The nearest class counts. Those of packages that may be missing go by their names.
@@ -71,18 +69,3 @@ def error_type(error: BaseException) -> ErrorType:
         if found is not None:
             return found
     return ErrorType.UNKNOWN
-
-
-def error_code(error: BaseException) -> str:
-    """Lakeward's stable code, or the class's name of what others raise."""
-    return error.code if isinstance(error, LakewardError) else type(error).__name__
-
-
-def log_and_go_on(log: Any, event: str, error: Exception, **context: Any) -> None:
-    """In an `except` of work that goes on or is tried again: Lakeward's errors are a warning, others, which are faults of ours,
-    come with their stack.
-    """
-    if isinstance(error, LakewardError):
-        log.warning(event, **context, error=str(error), code=error.code)
-    else:
-        log.error(event, **context, exc_info=error)

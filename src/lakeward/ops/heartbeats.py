@@ -3,18 +3,16 @@ run's own transactions."""
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
 import weakref
 from typing import Protocol
 
+from lakeward.background import Worker
 from lakeward.registry.handle import Registry
 
-IDLE_SECONDS = (
-    10.0  # without a run, after which the thread ends: the handle may have been forgotten without being closed
-)
+IDLE_SECONDS = 10.0  # without a run the thread ends then: the handle may have been forgotten without being closed
 
 
 class Beating(Protocol):
@@ -31,52 +29,42 @@ class Pulse:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._due: dict[Beating, float] = {}
-        self._wakes = math.inf
-        self._thread: threading.Thread | None = None
-        self._stopped = False
+        self._worker = Worker("lakeward-runs", self._beat, linger=IDLE_SECONDS)
 
     def add(self, run: Beating) -> None:
         """Raises RuntimeError: no thread can be started; the next run tries again, for this one too."""
-        with self._changed:
-            due = self._due[run] = time.monotonic() + run.heartbeat_seconds
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="lakeward-runs", daemon=True)
-                thread.start()
-                self._thread = thread
-            elif due < self._wakes:
-                self._changed.notify()
+        with self._lock:
+            now = time.monotonic()
+            self._due[run] = now + run.heartbeat_seconds
+            wait = min(self._due.values()) - now
+        self._worker.wake(max(0.0, wait))
 
     def discard(self, run: Beating) -> None:
-        with self._changed:
+        with self._lock:
             self._due.pop(run, None)
 
     def stop(self) -> None:
-        """No beat begins after this one that is under way."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
+        """No beat begins after those that are under way."""
+        self._worker.stop(0)
 
-    def _run(self) -> None:
-        while (due := self._next()) is not None:
-            for run in due:
-                run.beat()
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._worker.is_alive
 
-    def _next(self) -> list[Beating] | None:
-        with self._changed:
-            self._wakes = math.inf
-            self._changed.wait_for(lambda: self._due or self._stopped, IDLE_SECONDS)
-            if self._stopped or not self._due:
-                self._thread = None  # the next run starts another
-                return None
-            self._wakes = min(self._due.values())
-            self._changed.wait(max(0.0, self._wakes - time.monotonic()))
+    def _beat(self) -> float | None:
+        with self._lock:
             now = time.monotonic()
             due = [run for run, at in self._due.items() if at <= now]
             for run in due:
                 self._due[run] = now + run.heartbeat_seconds
-            return due
+        for run in due:
+            run.beat()
+        del due
+        with self._lock:
+            return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
 
 _lock = threading.Lock()

@@ -34,6 +34,7 @@ from lakeward.ops.schema_versions import MAX_INT32
 from lakeward.ops.sql import foreign_metadata, schema_versions
 from lakeward.ops.sql import positions as markers
 from lakeward.registry.handle import Registry
+from lakeward.validation import MAX_INTEGER
 
 Row = Mapping[str, Any]
 BATCH = 200  # rows that one transaction keeps
@@ -174,7 +175,7 @@ def _moment(name: str, text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
-def _whole(row: Row, name: str, default: int = 0, *, least: int = 0, most: int = (1 << 63) - 1) -> int:
+def _whole(row: Row, name: str, default: int = 0, *, least: int = 0, most: int = MAX_INTEGER) -> int:
     """Numeric columns hold numbers that are none, and some that no bigint is."""
     value = row.get(name)
     return default if value is None else validation.whole(int(value), name, least, most)

@@ -19,11 +19,11 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.db.retry import retried
-from lakeward.errors import LakewardError, StorageError
+from lakeward.errors import LakewardError, StorageError, error_code
 from lakeward.logs import log
 from lakeward.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.ops import error_log, runs
-from lakeward.ops.error_types import error_code, error_type
+from lakeward.ops.error_types import error_type
 from lakeward.ops.heartbeats import pulse_of
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRunStatistics, SyncStatus
 from lakeward.registry.handle import Registry

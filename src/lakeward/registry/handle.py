@@ -15,16 +15,18 @@ from typing import Any, Protocol, Self
 
 import sqlalchemy as sa
 
+from lakeward.background import Worker
 from lakeward.config import Settings
 from lakeward.db import dialect, migrate
 from lakeward.db.database import Database
 from lakeward.db.group_commit import WriteFront
 from lakeward.db.retry import retried
-from lakeward.errors import InvalidSetting, LakewardError, RegistryOutdated, WarehouseTaken
-from lakeward.logs import log
+from lakeward.errors import InvalidSetting, RegistryOutdated, WarehouseTaken
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import warehouse_marker
 from lakeward.registry.sql import info, intents, warehouses
 from lakeward.registry.warehouse_objects import of_warehouse
+from lakeward.retry import steady
 from lakeward.storage.engine import StorageEngine
 from lakeward.storage.engines import engine_for, engine_name
 from lakeward.storage.locations import warehouse_location
@@ -306,40 +308,34 @@ class _Keeper:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = weakref.ref(registry)  # one that is forgotten without being closed takes its thread with it
+        self._owner = registry.owner
         self._seconds = registry.settings.lease_seconds
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
         self._kept: set[str] = set()
+        self._worker = Worker("lakeward-leases", self._run, retry=steady(self._seconds / 3), failed=self._not_renewed)
 
     def keep(self, intent_id: str) -> None:
         with self._lock:
             self._kept.add(intent_id)
-            if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._run, name="lakeward-leases", daemon=True)
-                self._thread.start()
+        self._worker.wake(self._seconds / 3)
 
     def let_go(self, intent_id: str) -> None:
         with self._lock:
             self._kept.discard(intent_id)
 
     def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._worker.stop()
 
-    def _run(self) -> None:
-        lease = timedelta(seconds=self._seconds)
-        while not self._stopped.wait(self._seconds / 3):
-            registry = self._registry()
-            if registry is None:
-                return
-            try:
-                self._renew(registry.database, lease)
-            except LakewardError as error:
-                # The next round tries again; a lease that runs out all the same fails its registration, loudly.
-                log.warning("lease_renewal_failed", owner=registry.owner, error=str(error), code=error.code)
-            del registry
+    def _run(self) -> float | None:
+        registry = self._registry()
+        if registry is None:
+            return None
+        self._renew(registry.database, timedelta(seconds=self._seconds))
+        return self._seconds / 3
+
+    def _not_renewed(self, error: Exception) -> None:
+        """The next round tries again; a lease that runs out all the same fails its registration, loudly."""
+        log_and_go_on(log, "lease_renewal_failed", error, owner=self._owner)
 
     def _renew(self, database: Database, lease: timedelta) -> None:
         with self._lock:

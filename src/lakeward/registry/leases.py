@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.background import Worker
 from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
-from lakeward.logs import log
+from lakeward.logs import log, log_and_go_on
 from lakeward.registry import turns
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import leases
+from lakeward.retry import steady, tried
 
 POLL_SECONDS = 0.05
+POLL = steady(POLL_SECONDS)
 # It goes on while the machine is suspended, as the leases' times in the registry do; Linux's usual one stands still.
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -45,28 +48,25 @@ def acquire(registry: Registry, name: str, *, seconds: float, wait: float = 0.0,
     Raises:
         LeaseHeld: somebody (this process too) still has it, or waits for it.
     """
-    deadline = time.monotonic() + wait
     place: turns.Turn | None = None
+
+    def wait_in_turn(_: LeaseHeld) -> None:
+        nonlocal place
+        if place is None:
+            place = turns.join(registry, leases.wait_queue(name))
+
     try:
-        while True:
-            lease = _in_turn(registry, name, seconds, locked, place)
-            if isinstance(lease, Lease):
-                return lease
-            if time.monotonic() >= deadline:
-                raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
-            if place is None:
-                place = turns.join(registry, leases.wait_queue(name))
-            time.sleep(POLL_SECONDS)
+        return tried(
+            lambda: _in_turn(registry, name, seconds, locked, place), LeaseHeld, POLL, seconds=wait, failed=wait_in_turn
+        )
     finally:
         if place is not None:
             turns.leave(registry, place)
 
 
 @retried
-def _in_turn(
-    registry: Registry, name: str, seconds: float, locked: Sequence[int], place: turns.Turn | None
-) -> Lease | str:
-    """The lease, if nobody waits who came earlier, or the name of who has it."""
+def _in_turn(registry: Registry, name: str, seconds: float, locked: Sequence[int], place: turns.Turn | None) -> Lease:
+    """The lease. Raises LeaseHeld: somebody has it, or waits who came earlier."""
     with registry.database.transaction() as connection:
         lock_order.tables(connection, locked)
         first = turns.first(connection, leases.wait_queue(name))
@@ -74,7 +74,9 @@ def _in_turn(
         lease = _try(connection, registry, name, seconds) if is_next else "one of those who wait for it"
         if place is not None:
             turns.keep(connection, registry, place)
-        return lease
+    if isinstance(lease, str):
+        raise LeaseHeld(f"{name!r} is held by {lease}; try again later")
+    return lease
 
 
 def _try(connection: sa.Connection, registry: Registry, name: str, seconds: float) -> Lease | str:
@@ -153,28 +155,29 @@ def held(
     lease = acquire(registry, name, seconds=seconds, wait=wait, locked=locked)
     if good_until is not None:
         good_until(asked + seconds)
-    done = threading.Event()
 
-    def keep() -> None:
-        while not done.wait(seconds / 3):
-            try:
-                asked = clock()
-                renew(registry, lease)
-                if good_until is not None:
-                    good_until(asked + seconds)
-            except LeaseLost:
-                return
-            except LakewardError as error:  # the next round tries again
-                log.warning("lease_renewal_failed", lease=name, error=str(error), code=error.code)
+    def keep() -> float | None:
+        asked = clock()
+        try:
+            renew(registry, lease)
+        except LeaseLost:
+            return None
+        if good_until is not None:
+            good_until(asked + seconds)
+        return seconds / 3
 
-    thread = threading.Thread(target=keep, name=f"lakeward-lease-{name}", daemon=True)
-    thread.start()
+    keeper = Worker(f"lakeward-lease-{name}", keep, retry=steady(seconds / 3), failed=partial(_not_renewed, lease=name))
+    keeper.wake(seconds / 3)
     try:
         yield lease
     finally:
-        done.set()
-        thread.join()
+        keeper.stop()
         _let_go(registry, lease)
+
+
+def _not_renewed(error: Exception, **whose: str) -> None:
+    """The next round tries again."""
+    log_and_go_on(log, "lease_renewal_failed", error, **whose)
 
 
 def _let_go(registry: Registry, lease: Lease) -> None:

@@ -21,11 +21,12 @@ from lakeward.errors import LakewardError, LeaseHeld
 from lakeward.logs import log
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import leases
+from lakeward.retry import steady, tried
 from lakeward.tables.records.tables import Table
 
 LEASE_SECONDS = 15.0  # a commit that takes longer may lose again
 WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.01
+POLL = steady(0.01)
 _LENGTH = timedelta(seconds=LEASE_SECONDS)
 
 
@@ -99,19 +100,18 @@ def _leave(registry: Registry, turn: Turn) -> None:
 
 def _wait(registry: Registry, table: Table, turn: Turn) -> None:
     """Until the turn is on; its lease starts anew then, and is kept meanwhile."""
-    deadline = time.monotonic() + WAIT_SECONDS
     keep_at = time.monotonic() + LEASE_SECONDS / 3
-    while True:
+
+    def look() -> None:
+        nonlocal keep_at
         with registry.database.read() as connection:
             is_on = first(connection, queue_of(table)) in (turn.name, None)
-        now = time.monotonic()
-        if is_on or now >= keep_at:
+        if is_on or time.monotonic() >= keep_at:
             _keep(registry, turn)
-            keep_at = now + LEASE_SECONDS / 3
-        if is_on:
-            return
-        if now >= deadline:
+            keep_at = time.monotonic() + LEASE_SECONDS / 3
+        if not is_on:
             raise LeaseHeld(
                 f"{table.identifier}: others have been committing its metadata for {WAIT_SECONDS:.0f} s; try again later"
             )
-        time.sleep(POLL_SECONDS)
+
+    tried(look, LeaseHeld, POLL, seconds=WAIT_SECONDS)

@@ -6,7 +6,6 @@ few queues, and while somebody queues, nobody else's commit goes through: the fi
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from lakeward.errors import MetadataConflict
 from lakeward.logs import log
 from lakeward.registry import Registry, turns
 from lakeward.registry.turns import Turn
+from lakeward.retry import RetryConfig
 from lakeward.tables.records.tables import Table
 from lakeward.tables.snapshots import Conflict, Held, NotOurTurn
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 FREE_TRIES = 4
 TURN_TRIES = 4  # a compaction may take pending files away in between, and its own lease keeps it from doing so often
-WAIT_SECONDS = 0.01
+RETRY = RetryConfig(initial_delay=0.005, max_delay=0.02, jitter=1.0)
 
 # Gets the number of the try, from 0, and the turn once it has come to that.
 Try = Callable[[int, Turn | None], T]
 
 
-def committed(registry: Registry, table: Table, what: str, attempt: Try[T], wait_seconds: float = WAIT_SECONDS) -> T:
+def committed(registry: Registry, table: Table, what: str, attempt: Try[T], retry: RetryConfig = RETRY) -> T:
     """What `attempt` gives, tried again after each Conflict: at first after a short wait, by chance, then in turn.
 
     An attempt must wait for nobody but for the metadata lock of its process, and only while it runs.
@@ -60,13 +60,13 @@ def committed(registry: Registry, table: Table, what: str, attempt: Try[T], wait
             return found
         if isinstance(found, NotOurTurn):
             break
-        time.sleep(random.uniform(0, wait_seconds * (number + 1)))
+        time.sleep(retry.delay(number + 1))
     with turns.queued(registry, table) as turn:
         for number in range(FREE_TRIES, FREE_TRIES + TURN_TRIES):
             found = tried(number, turn)
             if not isinstance(found, Conflict):
                 return found
-            time.sleep(random.uniform(0, wait_seconds))
+            time.sleep(retry.delay(1))
     raise MetadataConflict(
         f"{table.identifier}: its metadata moved on in each of {FREE_TRIES + TURN_TRIES} tries to {what}; try again, while "
         "fewer write to it"

@@ -23,6 +23,7 @@ from lakeward.iceberg.merging import Merged, Rule
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.leases import Lease
 from lakeward.registry.turns import Turn
+from lakeward.retry import RetryConfig
 from lakeward.snapshots import snapshot_commit
 from lakeward.snapshots.conflicts import committed
 from lakeward.snapshots.metadata_objects import reader
@@ -33,7 +34,7 @@ from lakeward.tables.records.tables import Document, Table
 from lakeward.tables.snapshots import Conflict, Held, Made, NewSnapshot
 from lakeward.tables.tables import Which, table_of
 
-WAIT_SECONDS = 0.05  # longer than a flush waits, which goes first
+RETRY = RetryConfig(initial_delay=0.025, max_delay=0.1, jitter=1.0)  # waits longer than a flush, which goes first
 LEASE_SECONDS = 60.0
 TRIGGER = "size"  # of the manifests; the snapshot's operation, replace, tells it from a flush
 
@@ -136,7 +137,7 @@ def _merge(registry: Registry, table: Table, intent: Intent, lease: Lease) -> Me
             return commit(registry, table, intent, merged, snapshot_id, lease, turn)
 
     try:
-        made = committed(registry, table, "merge its manifests", attempt, WAIT_SECONDS)
+        made = committed(registry, table, "merge its manifests", attempt, RETRY)
     except (Held, MetadataConflict):
         return MergeResult(conflicts=lost + 1)
     if made is None:  # what was to be merged has left meanwhile

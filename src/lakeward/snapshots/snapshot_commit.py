@@ -23,9 +23,10 @@ from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
 from lakeward.logs import log
-from lakeward.registry import Registry, intents
+from lakeward.registry import Registry, intents, leases
 from lakeward.registry.leases import Lease
 from lakeward.registry.turns import Turn
+from lakeward.retry import tried
 from lakeward.snapshots.conflicts import FairLock, committed
 from lakeward.snapshots.metadata_objects import reader
 from lakeward.tables import compaction, snapshots
@@ -33,8 +34,6 @@ from lakeward.tables.records.files import Intent, PartitionValues, RegisteredFil
 from lakeward.tables.records.properties import PARQUET_COMPRESSION
 from lakeward.tables.records.tables import Document, Table, TableMetadata
 from lakeward.tables.snapshots import Goal, Held, Made, NewSnapshot, Pending
-
-HOLD_POLL_SECONDS = 0.05
 
 
 class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,24 +117,21 @@ def flush(
         StorageError: an object cannot be read or written.
     """
     wait = registry.settings.hold_timeout_seconds if wait is None else wait
-    deadline = time.monotonic() + wait
-    while True:
+
+    def attempt() -> FlushResult:
         goal = snapshots.goal(registry, table_id, with_files=files)
         if goal.is_empty:
             return FlushResult(metadata_location=goal.location)
         if hold is not None:
             return _commit_pending(registry, goal.table, partial(_same, goal), trigger, files, hold, turn)
-        try:
-            if goal.is_kept:
-                raise held_too_long(goal.table, wait)
-            flight, is_ours = board(registry, goal, trigger, files=files)
-            if is_ours:
-                flight.fly()
-            return flight.result.result()
-        except LeaseHeld:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(HOLD_POLL_SECONDS)
+        if goal.is_kept:
+            raise held_too_long(goal.table, wait)
+        flight, is_ours = board(registry, goal, trigger, files=files)
+        if is_ours:
+            flight.fly()
+        return flight.result.result()
+
+    return tried(attempt, LeaseHeld, leases.POLL, seconds=0.0 if hold is not None else wait)
 
 
 def _same(goal: Goal) -> Goal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from lakeward.iceberg.partitions import partition_fields, partition_from_path, p
 from lakeward.logs import log
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
+from lakeward.retry import tried
 from lakeward.tables import counters
 from lakeward.tables.records.files import PartitionValues, RegisteredFile, RetiredFile, partition_key
 from lakeward.tables.records.tables import Document, Table
@@ -107,14 +107,7 @@ def _retired_row(file: RegisteredFile, reason: str, now: datetime, expires_at: d
 
 def once_let_go(action: Callable[[], T]) -> T:
     """Do what takes files out of a table, as soon as no rollback keeps them. Raises LeaseHeld: one took too long."""
-    deadline = time.monotonic() + LEASE_SECONDS
-    while True:
-        try:
-            return action()
-        except LeaseHeld:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(leases.POLL_SECONDS)
+    return tried(action, LeaseHeld, leases.POLL, seconds=LEASE_SECONDS)
 
 
 # Partitions ---------------------------------------------------------------------------------------------------------------

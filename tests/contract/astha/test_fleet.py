@@ -9,8 +9,8 @@ from lakeward.astha.events import Registers
 from lakeward.components import supervisor
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.db import schema
-from lakeward.ops.background import Deadline
 from lakeward.registry import Registry
+from lakeward.retry import Deadline
 from tests.support.asthas import Recorder, quick
 from tests.support.registries import make_table, open_at
 from tests.support.waiting import until

@@ -22,7 +22,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.db import database as database_module
-from lakeward.db import migrate, schema, sqlite_file, writer_lock
+from lakeward.db import migrate, schema, sqlite_file, waits
 from lakeward.db.database import Database
 from lakeward.errors import (
     CommitUnknown,
@@ -504,8 +504,8 @@ def test_an_interrupt_in_the_queue_leaves_it_to_others(sqlite: Database) -> None
 def test_who_waits_for_a_stopped_process_says_so_and_gives_up_at_last(
     sqlite: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(writer_lock, "SAY_SECONDS", 0.1)
-    monkeypatch.setattr(writer_lock, "WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(waits, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(waits, "WAIT_SECONDS", 1.0)
     with held_by_another_process(sqlite) as number:
         os.kill(number, signal.SIGSTOP)
         with pytest.raises(RegistryBusy, match=rf"process {number} \(python.*\), which is stopped, has it"):
@@ -518,8 +518,8 @@ def test_who_waits_for_a_stopped_process_says_so_and_gives_up_at_last(
 
 
 def test_who_waits_for_a_thread_of_its_process_names_it(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_lock, "SAY_SECONDS", 0.1)
-    monkeypatch.setattr(writer_lock, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(waits, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(waits, "WAIT_SECONDS", 0.5)
     failed: list[BaseException] = []
 
     def work() -> None:
@@ -543,7 +543,7 @@ def test_turns_that_are_waited_for_by_many_processes_all_come_and_are_of_one_at_
     writers = processes.start(_add, [(url, 60) for _ in range(3)])
     mine = 0
     for number in range(40):
-        monkeypatch.setattr(writer_lock, "WAIT_SECONDS", 0.0 if number % 2 else 60.0)
+        monkeypatch.setattr(waits, "WAIT_SECONDS", 0.0 if number % 2 else 60.0)
         with contextlib.suppress(RegistryBusy):
             _add_one(sqlite)
             mine += 1

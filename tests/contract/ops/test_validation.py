@@ -204,7 +204,7 @@ def test_a_time_of_any_zone_and_a_back_off_of_any_growth_are_taken(manager: Meta
     assert len(manager.list_sync_runs(since=moment)) == 1
     assert manager.list_sync_runs(since=datetime.now(UTC) + timedelta(minutes=5)) == []
     steep = Backoff(first=1, factor=1e300, longest=100)
-    assert [steep.wait(retries).total_seconds() for retries in (0, 1, 60)] == [1, 100, 100]
+    assert [steep.delay(failures) for failures in (1, 2, 61)] == [1, 100, 100]
 
 
 def test_details_that_are_nested_deep_are_logged_without_their_depths(manager: MetadataManager) -> None:

@@ -21,7 +21,7 @@ from lakeward.astha.watcher import Item, Items
 from tests.contract.db.rows import TIME
 
 LIMIT, PAGE, WORKERS = 6, 4, 2
-AT_ONCE = RetryConfig(max_retries=10**6, initial_delay=1e-9, max_delay=1e-9, jitter=0.0)
+AT_ONCE = RetryConfig(max_retries=10**6, initial_delay=1e-6, max_delay=1e-6, jitter=0.0)
 
 
 class Stub:

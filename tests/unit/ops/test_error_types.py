@@ -9,7 +9,8 @@ import pytest
 from pyspark.errors.exceptions.captured import PythonException
 
 from lakeward import errors
-from lakeward.ops.error_types import TYPES, error_code, error_type
+from lakeward.errors import error_code
+from lakeward.ops.error_types import TYPES, error_type
 from lakeward.ops.records.operations import ErrorType
 
 

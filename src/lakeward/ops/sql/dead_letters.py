@@ -11,6 +11,7 @@ from lakeward.db.conditions import at_least, equal
 from lakeward.db.rows import columns
 from lakeward.db.schema import dead_letter_queue
 from lakeward.ops.records.operations import DeadLetter, DeadLetterFilter, DeadLetterStatus, OperationType
+from lakeward.validation import MAX_INTEGER
 
 _c = dead_letter_queue.c
 _COLUMNS = columns(dead_letter_queue, DeadLetter)
@@ -18,7 +19,6 @@ _COLUMNS = columns(dead_letter_queue, DeadLetter)
 _PENDING = _c.status == sa.literal_column("'pending'")
 _PROCESSING = _c.status == sa.literal_column("'processing'")
 _HAS_SOURCE = _c.source_record_id.is_not(None)
-MAX_ID = (1 << 63) - 1
 
 
 def _record(row: Mapping[Any, Any]) -> DeadLetter:
@@ -112,7 +112,7 @@ def _narrowed(query: Any, chosen: DeadLetterFilter) -> Any:
 
 
 def page(
-    connection: sa.Connection, chosen: DeadLetterFilter, *, before: int = MAX_ID, limit: int | None = None
+    connection: sa.Connection, chosen: DeadLetterFilter, *, before: int = MAX_INTEGER, limit: int | None = None
 ) -> list[DeadLetter]:
     """The newest first."""
     query = _narrowed(sa.select(*_COLUMNS).where(_c.id < before), chosen)

@@ -12,13 +12,13 @@ from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns
 from lakeward.db.schema import error_log
 from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
+from lakeward.validation import MAX_INTEGER
 
 _c = error_log.c
 _COLUMNS = columns(error_log, ErrorRecord)
 # Literals, so that a plan sees that the index of what is due serves.
 _DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
 _HAS_KEY = sa.and_(_c.failure_key.is_not(None), _c.status == sa.literal_column("'open'"))
-MAX_ID = (1 << 63) - 1
 OPEN_OF_KEY = Prepared(sa.select(_c.id).where(_HAS_KEY, _c.failure_key == sa.bindparam("failure_key")))
 
 
@@ -72,7 +72,7 @@ def page(
     status: ErrorStatus | None = None,
     sync_run_id: int | None = None,
     since: datetime | None = None,
-    before: int = MAX_ID,
+    before: int = MAX_INTEGER,
     limit: int | None = None,
 ) -> list[ErrorRecord]:
     """The newest first."""

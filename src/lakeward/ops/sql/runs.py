@@ -12,11 +12,11 @@ from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns
 from lakeward.db.schema import dead_letter_queue, error_log, sync_runs
 from lakeward.ops.records.operations import SyncMode, SyncRun, SyncStatus
+from lakeward.validation import MAX_INTEGER
 
 _c = sync_runs.c
 _COLUMNS = columns(sync_runs, SyncRun)
 _RUNNING = _c.status == sa.literal_column("'running'")
-MAX_ID = (1 << 63) - 1
 _INSERT_WHOLE = Prepared(sync_runs.insert().returning(_c.id))
 
 
@@ -64,7 +64,7 @@ def page(
     sync_mode: SyncMode | None = None,
     since: datetime | None = None,
     table_name: str | None = None,
-    before: int = MAX_ID,
+    before: int = MAX_INTEGER,
     limit: int | None = None,
 ) -> list[SyncRun]:
     """The newest first."""

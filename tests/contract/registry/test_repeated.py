@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from lakeward.ops.background import repeated
 from lakeward.registry import Registry
+from lakeward.registry.repeated import repeated
 
 
 def test_whatever_goes_wrong_once_is_tried_again(registry: Registry) -> None:
