@@ -122,7 +122,10 @@ def _decoded(array: pa.Array) -> pa.Array:
 
 # Primitive types ----------------------------------------------------------------------------------------------------------
 def _primitive_plan(source: pa.DataType, target: pa.DataType, path: str, written: bool) -> Cast:
-    """Raises FileRefused (wrong_type): values of the one type are never values of the other."""
+    """How values of one primitive type become another's.
+
+    Raises FileRefused (wrong_type): values of the one type are never values of the other.
+    """
     if pt.is_timestamp(target) and pt.is_timestamp(source) and (source.tz is None) != (target.tz is None):
         way = (
             "assume_timezone says which zone is meant" if source.tz is None else "cast it to UTC without a zone before"
@@ -196,7 +199,10 @@ def _conversion(source: pa.DataType, target: pa.DataType) -> Cast | None:
 
 
 def _floating_to_whole(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Raises ArrowInvalid, FileRefused: a value is no whole number, or of a size at which it stands for several."""
+    """Floating point numbers as whole ones.
+
+    Raises ArrowInvalid, FileRefused: a value is no whole number, or of a size at which it stands for several.
+    """
     whole = pc.cast(array, target)
     is_large = pc.or_(pc.greater(whole, 1 << 24), pc.less(whole, -(1 << 24)))
     written, kept = pc.cast(array.filter(is_large), pa.string()).to_pylist(), whole.filter(is_large).to_pylist()

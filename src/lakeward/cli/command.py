@@ -70,7 +70,7 @@ class Context(Output):
     config: str | None = None
 
     def settings(self, **others: Any) -> Settings:
-        """Raises InvalidSetting."""
+        """What the options, the environment and the settings file say. Raises InvalidSetting."""
         from lakeward.config import load_settings
 
         return load_settings(self.config, registry=self.registry, warehouse=self.warehouse, **others)

@@ -21,7 +21,7 @@ SHOWN = ("topic", "partition", "offset")  # what reading adds, and appending lea
 
 
 def from_lines(lines: Iterable[bytes], topic: Topic) -> Iterator[dict[str, Any]]:
-    """Raises InvalidInput: naming the line."""
+    """Records of JSON lines. Raises InvalidInput: naming the line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -191,7 +191,10 @@ class Lookups:
         self._threads, self._all, self._lock = threading.local(), weakref.WeakSet(), threading.Lock()
 
     def _own(self) -> _Own:
-        """Raises _NoneLeft: as many threads as may have a connection of their own."""
+        """This thread's own connection and memory.
+
+        Raises _NoneLeft: as many threads as may have a connection of their own.
+        """
         self._database.check_usable()
         own: _Own | None = getattr(self._threads, "own", None)
         if own is not None and not own.is_closed:

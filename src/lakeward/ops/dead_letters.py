@@ -251,7 +251,7 @@ def add_failed(
 
 # Looking ------------------------------------------------------------------------------------------------------------------
 def get(registry: Registry, dead_letter_id: int) -> DeadLetter:
-    """Raises DeadLetterNotFound."""
+    """A dead letter. Raises DeadLetterNotFound."""
     with registry.database.read() as connection:
         return _load(connection, dead_letter_id)
 

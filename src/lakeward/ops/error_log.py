@@ -215,7 +215,7 @@ def _open(connection: sa.Connection, error_id: int, what: str) -> ErrorRecord:
 
 
 def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord:
-    """Raises ErrorRecordNotFound; InvalidInput: what is no id."""
+    """An error, in the caller's transaction. Raises ErrorRecordNotFound; InvalidInput: what is no id."""
     found = error_log.load(connection, validation.whole(error_id, "error_id"), lock=lock)
     if found is None:
         raise ErrorRecordNotFound(f"no error {error_id}; `lakeward errors list` shows those there are")
@@ -223,12 +223,18 @@ def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> Err
 
 
 def resolve(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
-    """Raises ErrorRecordNotFound; StatusConflict: it is not open."""
+    """Say that an open error is dealt with; the error, resolved.
+
+    Raises ErrorRecordNotFound; StatusConflict: it is not open.
+    """
     return _end(registry, error_id, ErrorStatus.RESOLVED, resolution)
 
 
 def ignore(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
-    """Raises ErrorRecordNotFound; StatusConflict: it is not open."""
+    """Say that an open error needs nothing; the error, ignored.
+
+    Raises ErrorRecordNotFound; StatusConflict: it is not open.
+    """
     return _end(registry, error_id, ErrorStatus.IGNORED, resolution)
 
 
@@ -288,7 +294,7 @@ def _checked(chosen: ErrorFilter) -> ErrorFilter:
 
 
 def get(registry: Registry, error_id: int) -> ErrorRecord:
-    """Raises ErrorRecordNotFound."""
+    """An error. Raises ErrorRecordNotFound."""
     with registry.database.read() as connection:
         return load(connection, error_id)
 

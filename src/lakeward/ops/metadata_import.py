@@ -187,7 +187,7 @@ def _number(text: str) -> float | Decimal:
 
 
 def _one_of(kind: type[StrEnum], value: Any, others: Mapping[str, str] | None = None) -> Any:
-    """Raises ValueError: it is none of them."""
+    """A member of an enumeration by its value. Raises ValueError: it is none of them."""
     text = str(value).lower()
     text = (others or {}).get(text, text)
     if text not in {each.value for each in kind}:

@@ -238,7 +238,7 @@ def _end(connection: sa.Connection, run: SyncRun, status: SyncStatus, values: di
 
 
 def get(registry: Registry, sync_run_id: int) -> SyncRun:
-    """Raises SyncRunNotFound."""
+    """A run. Raises SyncRunNotFound."""
     with registry.database.read() as connection:
         return _load(connection, sync_run_id)
 

@@ -193,7 +193,7 @@ def _check(schema_name: str, table_name: str | None, version: int | None = None)
 
 
 def load(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion:
-    """Raises SchemaVersionNotFound."""
+    """A version, the latest without a number. Raises SchemaVersionNotFound."""
     found = get(registry, schema_name, table_name, version)
     if found is None:
         raise _unknown(schema_name, table_name, version)

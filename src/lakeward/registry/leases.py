@@ -101,7 +101,7 @@ def _try(connection: sa.Connection, registry: Registry, name: str, seconds: floa
 
 @retried
 def renew(registry: Registry, lease: Lease) -> Lease:
-    """Raises LeaseLost: it ran out, or another owner has it."""
+    """The lease, which now ends later. Raises LeaseLost: it ran out, or another owner has it."""
     with registry.database.transaction() as connection:
         leases.load(connection, lease.name, lease.seconds)
         now = dialect.now(connection)

@@ -138,7 +138,7 @@ def _drop(registry: Registry, table: Table, name: str, type: str) -> SnapshotRef
 
 
 def find(table: Table, document: Document, name: str) -> SnapshotRef:
-    """Raises RefNotFound."""
+    """A branch or tag by its name. Raises RefNotFound."""
     named = refs.refs_of(document)
     found = next((ref for ref in named if ref.name == name), None)
     if found is None:

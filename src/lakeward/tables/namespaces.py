@@ -17,7 +17,7 @@ from lakeward.tables.sql import namespaces, tables
 
 
 def find(connection: sa.Connection, registry: Registry, levels: tuple[str, ...]) -> Namespace:
-    """Raises NamespaceNotFound."""
+    """A namespace by its levels. Raises NamespaceNotFound."""
     found = namespaces.by_levels(connection, registry.warehouse.warehouse_id, levels)
     if found is None:
         error = NamespaceNotFound(f"Namespace does not exist: {'.'.join(levels)}")
@@ -27,7 +27,7 @@ def find(connection: sa.Connection, registry: Registry, levels: tuple[str, ...])
 
 
 def load(registry: Registry, name: NamespaceName) -> Namespace:
-    """Raises NamespaceNotFound, InvalidName."""
+    """A namespace. Raises NamespaceNotFound, InvalidName."""
     with registry.database.read() as connection:
         return find(connection, registry, parse_namespace(name))
 

@@ -58,7 +58,7 @@ def is_here(registry: Registry, table_id: int) -> bool:
 
 
 def of_table(registry: Registry, table_id: int) -> AllWaiting:
-    """Raises TableNotFound: it was dropped."""
+    """What of a table waits for a snapshot. Raises TableNotFound: it was dropped."""
     with registry.database.read() as connection:
         if tables.live_version(connection, table_id) is None:
             raise TableNotFound(f"Table does not exist: table {table_id} was dropped")

@@ -189,7 +189,10 @@ def _live(connection: sa.Connection, table_id: int) -> Table:
 
 
 def pending(registry: Registry, table_id: int, *, with_files: bool = True) -> Pending:
-    """Raises TableNotFound: the table has been dropped."""
+    """All of a table that is to be in its metadata, as of one moment.
+
+    Raises TableNotFound: the table has been dropped.
+    """
     with registry.database.read() as connection:
         table = _live(connection, table_id)
         is_current = table.iceberg_version == table.version and table.metadata_location is not None
@@ -408,7 +411,7 @@ def list_snapshots(registry: Registry, name: Which, *, expired: bool = False) ->
 
 
 def load_snapshot(registry: Registry, table: Table, snapshot_id: int) -> Snapshot:
-    """Raises SnapshotNotFound."""
+    """A snapshot by its id, an expired one too. Raises SnapshotNotFound."""
     with registry.database.read() as connection:
         found = snapshots.load(connection, table.table_id, snapshot_id)
     if found is None:

@@ -38,7 +38,7 @@ FIRST_PARTITION_ID = 999  # Iceberg: the last partition field id of a table that
 
 
 def find(connection: sa.Connection, registry: Registry, identifier: TableIdentifier) -> Table:
-    """Raises TableNotFound."""
+    """A table by its name, as the transaction sees it. Raises TableNotFound."""
     found = tables.by_name(connection, registry.warehouse.warehouse_id, path(identifier.namespace), identifier.name)
     if found is None:
         raise _none_of_name(identifier)
