@@ -26,7 +26,7 @@ class Settings:
     warehouse_name: str = "default"
     metadata_updates: str = "async"  # async: append returns when registered; sync: when the snapshot exists
     server_url: str | None = (
-        None  # a running `lakeward serve`, or several (a,b); none: the lake serves its catalog itself
+        None  # a running `lakeward serve`, or several (a,b); None: the lake serves its catalog itself
     )
     token: str | None = field(default=None, repr=False)
     catalog: str = "lakeward"  # the catalog's name in Spark
@@ -52,13 +52,13 @@ class Settings:
     pool_overflow: int = 20  # more, open while they are used; on PostgreSQL look-ups have half of these
     enable_cleanup: bool = True  # false: no process deletes old runs, errors and dead letters
     retention_days: float = 30.0  # how long these are kept after they have ended, by every process
-    cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; none: all
+    cleanup_schedule: str | None = None  # the hours, UTC, in which they are deleted: '02:00-05:00'; None: all
     topic_retention_every_seconds: float = (
         60.0  # how often `lakeward serve` looks for segments that topics keep no longer
     )
     astha: Mapping[str, Any] = field(default_factory=dict, hash=False)  # a table of the file: see AsthaConfig
     components: Mapping[str, Any] = field(default_factory=dict, hash=False)  # tables of the file, by component
-    spark_master: str | None = None  # where Spark runs; none: as submitted or configured, else on this machine
+    spark_master: str | None = None  # where Spark runs; None: as submitted or configured, else on this machine
     spark_conf: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)  # settings of Spark's, a table
     durable: bool = True  # false: SQLite may lose the last commits when the machine stops
 

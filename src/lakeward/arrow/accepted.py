@@ -207,7 +207,7 @@ def _kind(type_: str) -> str:
 
 
 def _quickly(given: Sequence[Any], type_: str, target: pa.DataType) -> pa.Array | None:
-    """The array where Arrow takes all values as the rule does; none where they must be looked at one by one."""
+    """The array where Arrow takes all values as the rule does; None where they must be looked at one by one."""
     kinds = set(map(type, given)) - {type(None)}
     if not kinds:
         return pa.nulls(len(given), target)
@@ -233,7 +233,7 @@ def _quickly(given: Sequence[Any], type_: str, target: pa.DataType) -> pa.Array 
 
 
 def from_texts(texts: pa.Array, type_: str, target: pa.DataType) -> pa.Array | None:
-    """Texts as values of a primitive type; none where Arrow may read one otherwise than the rule has it."""
+    """Texts as values of a primitive type; None where Arrow may read one otherwise than the rule has it."""
     if type_ == "boolean":
         lower = pc.utf8_lower(texts)
         known = pc.is_in(lower, pa.array(["true", "false"]))

@@ -37,7 +37,7 @@ def by_name(field: pa.Field) -> str | int | None:
 
 
 def matched(source: Iterable[pa.Field], target: Iterable[pa.Field], key: Key) -> list[int | None]:
-    """For each target field the position of its source field, none where it has none."""
+    """For each target field the position of its source field, None where it has none."""
     positions: dict[str | int, int] = {}
     for position, field in enumerate(source):
         name = key(field)

@@ -215,7 +215,7 @@ def null_in_required(name: str) -> FileRefused:
 
 
 class Plan(NamedTuple):
-    """For each wanted column its source's position (none where it is missing) and how it is cast; and the places of columns
+    """For each wanted column its source's position (None where it is missing) and how it is cast; and the places of columns
     that the table lacks."""
 
     columns: list[tuple[int | None, Cast]]

@@ -200,7 +200,7 @@ def _too_long(where: str) -> FileRefused:
 
 
 def _open(source: pa.NativeFile, name: str, delimiter: str, torn: _Torn) -> tuple[Any, _End] | None:
-    """A reader whose columns are all texts, and what it reads; none for a file without a line."""
+    """A reader whose columns are all texts, and what it reads; None for a file without a line."""
     import pyarrow.csv as pacsv
 
     read = pacsv.ReadOptions(use_threads=False, block_size=BLOCK)  # rows have numbers only so

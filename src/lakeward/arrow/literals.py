@@ -82,7 +82,7 @@ def _made(kind: Any, *arguments: Any) -> BooleanExpression:
 
 
 class _Near(NamedTuple):
-    """The largest value of a type that is not above a number, and the least that is not below it; none where none is."""
+    """The largest value of a type that is not above a number, and the least that is not below it; None where none is."""
 
     floor: Any
     ceiling: Any
@@ -195,7 +195,7 @@ _LITERALS: dict[type, Callable[[Any], Literal[Any]]] = {
 
 
 def _literals_of(type_: IcebergType | None) -> Callable[[Any], Literal[Any]] | None:
-    """What makes a literal of a numeric type; none for the other types."""
+    """What makes a literal of a numeric type; None for the other types."""
     if isinstance(type_, (IntegerType, LongType)):
         return LongLiteral
     if isinstance(type_, FloatType):
@@ -240,7 +240,7 @@ def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any
 
 
 def _number(value: Any) -> Decimal | None:
-    """A literal's number; none for what is none."""
+    """A literal's number; None for what is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
         return None
     try:

@@ -61,7 +61,7 @@ def _add_leaves(type_: Document, path: tuple[str, ...], repeated: bool, found: l
 
 # Field ids of a Parquet file --------------------------------------------------------------------------------------------
 def field_id(field: pa.Field) -> int | None:
-    """The PARQUET:field_id of an Arrow field, none where it has none (or one that is no number)."""
+    """The PARQUET:field_id of an Arrow field, None where it has none (or one that is no number)."""
     text = (field.metadata or {}).get(FIELD_ID)
     return int(text) if text is not None and text.isdigit() else None
 

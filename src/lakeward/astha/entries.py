@@ -55,7 +55,7 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Waiting(NamedTuple):
-    """What a lane has in memory, and where the feed goes on after it; none while a refresh is due that begins anew."""
+    """What a lane has in memory, and where the feed goes on after it; None while a refresh is due that begins anew."""
 
     length: int
     oldest: Change | None  # that is not done
@@ -66,7 +66,7 @@ class Task(msgspec.Struct, frozen=True):
     """What a worker does next: handle a table's events, or refresh."""
 
     generation: int  # of the lane's when it was given out: grows when what waits is dropped
-    table_id: int | None  # none: refresh
+    table_id: int | None  # None: refresh
 
 
 class Counts(msgspec.Struct):

@@ -22,7 +22,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     table_id: int
     table_uuid: str
-    namespace_id: int | None  # none once dropped
+    namespace_id: int | None  # None once dropped
     name: str
     location: str
     format: str

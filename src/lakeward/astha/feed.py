@@ -142,7 +142,7 @@ def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
 class Cursor(msgspec.Struct, frozen=True):
     astha: str
     subscriber: str
-    position: Position | None  # none: its state is to come from the registry first
+    position: Position | None  # None: its state is to come from the registry first
     state: dict[str, Any]
     seen_at: datetime
 

@@ -40,7 +40,7 @@ class Lane:
         self.breaker = Breaker(config.open_seconds)
         self.health = HealthChecker(config.max_failures)
         self.counts = Counts()
-        self.position: Position | None = None  # read up to here; none: not known before the refresh that is due
+        self.position: Position | None = None  # read up to here; None: not known before the refresh that is due
         self.generation = 0
         self.started: dict[int, tuple[float, Entry]] = {}  # by thread: since when an on_event runs, and of what
         self.last_error: str | None = None
@@ -75,7 +75,7 @@ class Lane:
             self.changed.notify_all()
 
     def wants(self) -> Position | None:
-        """Where to read on for this lane; none while it takes nothing."""
+        """Where to read on for this lane; None while it takes nothing."""
         with self.lock:
             self.was_skipped = not self._takes()
             if self.was_skipped:
@@ -147,7 +147,7 @@ class Lane:
         self.length -= 1
 
     def done_up_to(self) -> Position | None:
-        """All before it is done; none while a refresh is due: the feed need not be kept for it before that begins."""
+        """All before it is done; None while a refresh is due: the feed need not be kept for it before that begins."""
         with self.lock:
             if self._must_rebase:
                 return self._held
@@ -196,7 +196,7 @@ class Lane:
 
     # What workers do --------------------------------------------------------------------------------------------------
     def take(self, is_current: Callable[[], bool]) -> Task | None:
-        """Wait for something to do; none when the lane stops."""
+        """Wait for something to do; None when the lane stops."""
         with self.lock:
             while not self.is_stopping:
                 now = time.monotonic()
@@ -222,7 +222,7 @@ class Lane:
             return None
 
     def next(self, task: Task, done: Entry | None, turn: int) -> Entry | None:
-        """The task's next entry, after `done`; none when the task is over."""
+        """The task's next entry, after `done`; None when the task is over."""
         table_id = task.table_id
         assert table_id is not None
         with self.lock:

@@ -36,8 +36,8 @@ class ComponentStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None  # why it is not closed, or why a refresh is due
     last_error: str | None
     last_health_check: datetime | None  # the last one that was answered
-    operations: list[str] | None = None  # that it hears of; none: all
-    table_ids: list[int] | None = None  # lakehouse tables that it hears of; none: all
+    operations: list[str] | None = None  # that it hears of; None: all
+    table_ids: list[int] | None = None  # lakehouse tables that it hears of; None: all
 
 
 class AsthaStatus(msgspec.Struct, frozen=True, kw_only=True):

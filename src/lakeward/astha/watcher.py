@@ -16,7 +16,7 @@ from lakeward.registry import Registry
 
 
 class Item(NamedTuple):
-    """A change, and the event that all its subscribers share; none if this code cannot read the row."""
+    """A change, and the event that all its subscribers share; None if this code cannot read the row."""
 
     change: Change
     event: Event[Any] | None
@@ -81,7 +81,7 @@ class Watcher:
 
 
 def decode(change: Change) -> Event[Any] | None:
-    """The typed event of a row of the feed. Fields of a newer version are skipped; none if one is missing or of another type."""
+    """The typed event of a row of the feed. Fields of a newer version are skipped; None if one is missing or of another type."""
     decoder = _DECODERS.get(change.table_name)
     if decoder is None:
         return None

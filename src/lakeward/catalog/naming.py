@@ -66,13 +66,13 @@ def split_namespace(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list: entries after the key `after` (none: from the start), `limit` of them (none: all)."""
+    """A part of a list: entries after the key `after` (None: from the start), `limit` of them (None: all)."""
 
     after: str | None
     limit: int | None
 
     def next_token(self, keys: list[str]) -> str | None:
-        """The token of the page after one that has these keys; none where it was the last."""
+        """The token of the page after one that has these keys; None where it was the last."""
         return encode_token(keys[-1]) if self.limit is not None and len(keys) == self.limit else None
 
 
@@ -93,7 +93,7 @@ def encode_token(last: str) -> str:
 
 
 def decode_token(token: str) -> str | None:
-    """The key to go on after; none for the first page, whose token is empty.
+    """The key to go on after; None for the first page, whose token is empty.
 
     Raises:
         InvalidInput: not one of this server's tokens.

@@ -78,7 +78,7 @@ def show_one(context: Context, record: Any, more: Mapping[str, Any] = MappingPro
 
 
 def ids_or_filter(ids: list[int] | None, chosen: F, every: bool, what: str) -> F | None:
-    """The filter; none where ids are given. `every` is what has to be said where the filter narrows nothing.
+    """The filter; None where ids are given. `every` is what has to be said where the filter narrows nothing.
 
     Raises InvalidInput: not exactly one of them says which.
     """

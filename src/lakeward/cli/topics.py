@@ -219,7 +219,7 @@ def compact(
 
 
 def parse_retention(text: str | None) -> int | None:
-    """'7d' -> milliseconds; none for 'forever'. Raises InvalidInput."""
+    """'7d' -> milliseconds; None for 'forever'. Raises InvalidInput."""
     if text is None or text == "forever":
         return None
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text)

@@ -46,9 +46,9 @@ class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     interval_seconds: float = 60.0  # between two looks at the partitions that have changed, and at tables' properties
     max_jobs: int = 1  # tables that are compacted at once
-    bytes_per_hour: int | None = None  # none: no limit; a job larger than the limit runs when nothing else has
+    bytes_per_hour: int | None = None  # None: no limit; a job larger than the limit runs when nothing else has
     retry: RetryConfig = RetryConfig(initial_delay=30.0, max_delay=3_600.0)  # of a table whose compaction failed
-    spark: Callable[[], SparkSession] | None = None  # none: the lake's own; without a lake, only JSON lines are done
+    spark: Callable[[], SparkSession] | None = None  # None: the lake's own; without a lake, only JSON lines are done
 
     def __post_init__(self) -> None:
         if (

@@ -49,8 +49,8 @@ class SchemaManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     Raises InvalidSetting: a value that makes no sense.
     """
 
-    max_entries: int | None = None  # versions; none: the setting schema_cache_entries
-    max_bytes: int | None = None  # none: the setting schema_cache_bytes
+    max_entries: int | None = None  # versions; None: the setting schema_cache_entries
+    max_bytes: int | None = None  # None: the setting schema_cache_bytes
     retry: RetryConfig = RetryConfig(max_retries=3)  # waits of 0.1 s, doubled up to 5 s
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ IDLE_SECONDS = 60.0  # a clock may be set meanwhile
 
 
 class SnapshotterConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`default`: the rules of tables that have none of their own; none: a snapshot only for a query, or by hand.
+    """`default`: the rules of tables that have none of their own; None: a snapshot only for a query, or by hand.
 
     Raises InvalidSetting: a value that makes no sense.
     """
@@ -125,7 +125,7 @@ class _Table(msgspec.Struct):
         return self.oldest
 
     def due_in(self, seconds: float, now: float, registry_now: float) -> float | None:
-        """In how many seconds something will have waited for so long; none if nothing waits.
+        """In how many seconds something will have waited for so long; None if nothing waits.
 
         A clock that was set back makes nothing wait for longer.
         """

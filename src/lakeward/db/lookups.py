@@ -139,7 +139,7 @@ class Lookups:
         return own.memory
 
     def version(self) -> int | str | None:
-        """Something that differs from what this thread was told last if anything has been committed between; none where the
+        """Something that differs from what this thread was told last if anything has been committed between; None where the
         database does not tell.
 
         PostgreSQL tells it by its current snapshot: a transaction that commits leaves those that it names as running. The

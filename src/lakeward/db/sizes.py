@@ -13,7 +13,7 @@ from lakeward.db import dialect, schema, upkeep_sqlite
 class TableSize(msgspec.Struct, frozen=True):
     table: str
     rows: int
-    bytes: int | None  # with its indexes; none where SQLite was built without its dbstat
+    bytes: int | None  # with its indexes; None where SQLite was built without its dbstat
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):

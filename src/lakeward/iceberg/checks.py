@@ -221,7 +221,7 @@ def check_order(schema: Document, order: Document) -> None:
 
 # A schema above files of another ----------------------------------------------------------------------------------------
 def unreadable(schema: Document, written: Document) -> str | None:
-    """Why a reader who knows `schema` cannot read what was written under `written`; none where it can.
+    """Why a reader who knows `schema` cannot read what was written under `written`; None where it can.
 
     Columns are known by id: those that the file lacks are null, or what their initial default says.
     """

@@ -110,7 +110,7 @@ def _with(there: list[Document], new: Document, key: str, same: Any) -> list[Doc
 
 
 def current_snapshot(document: Document) -> Document | None:
-    """The snapshot that the main branch names, none if there is none."""
+    """The snapshot that the main branch names, None if there is none."""
     current = document.get("current-snapshot-id")
     if current is None or current == -1:
         return None

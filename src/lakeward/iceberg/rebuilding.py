@@ -18,7 +18,7 @@ FILES_A_MANIFEST = 10_000
 
 class Rebuilt(msgspec.Struct, frozen=True):
     document: Document
-    snapshot: Document | None  # none where no file was part of one
+    snapshot: Document | None  # None where no file was part of one
 
 
 def rebuild(

@@ -17,7 +17,7 @@ from lakeward.tables.records.tables import Table, TableMetadata
 
 
 def broken_rows(metadata: TableMetadata) -> BrokenRows | None:
-    """Where a write's rows go that do not fit; none where the table refuses them."""
+    """Where a write's rows go that do not fit; None where the table refuses them."""
     rule = rule_of(metadata.properties)
     return BrokenRows(rule.max) if rule.keeps else None
 
@@ -76,7 +76,7 @@ def _message(row: BrokenRow, redacted: Collection[str]) -> str:
 
 
 def _without_values(message: str, redacted: Collection[str]) -> str | None:
-    """In place of a message that names a redacted column; none for another."""
+    """In place of a message that names a redacted column; None for another."""
     hidden = next((name for name in redacted if name.lower() in message.lower()), None)
     return None if hidden is None else f"column {hidden!r}, whose values are not shown"
 

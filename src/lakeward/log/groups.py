@@ -80,7 +80,7 @@ def delete(registry: Registry, group_id: str) -> None:
 
 
 def find_key(registry: Registry, group_id: str) -> int | None:
-    """What a group is known by, as long as it lives; none for a group that is not there."""
+    """What a group is known by, as long as it lives; None for a group that is not there."""
     with registry.database.read() as connection:
         return groups.key(connection, registry.warehouse.warehouse_id, group_id)
 

@@ -40,7 +40,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: int
     topic_uuid: str
     location: str  # fixed at creation, without a slash at its end
-    value_schema: Document | None  # an Iceberg struct, field ids given; none for bytes
+    value_schema: Document | None  # an Iceberg struct, field ids given; None for bytes
     deleted_at: datetime | None
     updated_at: datetime  # of its settings, not of what is in it
 
@@ -79,7 +79,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, kw_only=True):
     s3_bucket: str | None = None
     s3_key: str | None = None
     location: str = ""
-    id: int | str | None = None  # the registry's is a number; none before it is registered
+    id: int | str | None = None  # the registry's is a number; None before it is registered
     created_at: datetime | None = None  # when it was registered
     first_timestamp: int | None = None
     last_timestamp: int | None = None

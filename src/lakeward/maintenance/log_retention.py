@@ -75,7 +75,7 @@ def _enforce_in(registry: Registry, topic: Topic, number: int) -> tuple[int, lis
 
 
 def _first_young(connection: sa.Connection, topic: Topic, partition: Partition, cutoff: int) -> int | None:
-    """The offset up to which all segments are old; none if the first one is not."""
+    """The offset up to which all segments are old; None if the first one is not."""
     offset: int | None = None
     for segment in _from_the_start(connection, topic, partition):
         if _newest(segment) >= cutoff:

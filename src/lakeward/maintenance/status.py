@@ -38,7 +38,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     failed_runs: int  # in the last 24 hours
     open_errors: int
     dead_letters: int  # that wait, or are worked on
-    components: list[dict[str, Any]]  # as `load_status` gives them; none if none has ever run
+    components: list[dict[str, Any]]  # as `load_status` gives them; None if none has ever run
     groups: list[dict[str, Any]]  # (group, lag in records) of consumers
     problems: list[str]  # each with what to do
 

@@ -106,7 +106,7 @@ def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:
 
 
 def _of_registry(registry: Registry, table: Table, paths: Collection[str]) -> tuple[set[str], Table | None]:
-    """(locations that the registry names, the table as it is now; none if it is gone)."""
+    """(locations that the registry names, the table as it is now; None if it is gone)."""
     with registry.database.read() as connection:
         named = _with_rows(connection, paths)
         made = snapshot_store.of_table(connection, table.table_id)

@@ -50,7 +50,7 @@ class MetadataManager:
             enable_cleanup: clean up in the background, what ended more than `retention_days` ago; by itself as the settings
                 say (true, 30 days). False, or a number of days, is kept in the registry: no process deletes what the strictest
                 of all keeps.
-            cleanup_schedule: the hours of the day, UTC, in which that may be: '02:00-05:00'; none for all.
+            cleanup_schedule: the hours of the day, UTC, in which that may be: '02:00-05:00'; None for all.
             heartbeat_limit_seconds: in the background, runs that send heartbeats are given up after this silence.
             redact_columns: columns of records whose values are not stored.
 

@@ -26,7 +26,7 @@ Source = str | os.PathLike[str] | sa.Engine | Registry | HasRegistry
 
 
 def shared(source: Source, metadata_schema: str) -> Registry | None:
-    """The registry that the caller has open; none for a URL, a path or an engine.
+    """The registry that the caller has open; None for a URL, a path or an engine.
 
     Raises InvalidSetting: it has its operations tables in another schema.
     """

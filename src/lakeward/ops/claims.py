@@ -13,7 +13,7 @@ def check(what: str, claim: int | None, *, current: int | None, until: datetime 
     Args:
         what: the record, as messages name it.
         claim: the number that the outcome comes with.
-        current, until, by: the record's claim, none where nobody works on it, and who has it until when.
+        current, until, by: the record's claim, None where nobody works on it, and who has it until when.
 
     Raises:
         StatusConflict: the claim is not current, or the outcome names none while one holds.

@@ -97,7 +97,7 @@ def _position(marker: SyncMarker, age: float) -> dict[str, Any]:
 
 
 def pool_use(registry: Registry) -> dict[str, int | None]:
-    """Connections of this process's pool: its size, those in use, those beyond the size; none where it keeps no count.
+    """Connections of this process's pool: its size, those in use, those beyond the size; None where it keeps no count.
     `lookups` are those that threads have of their own, beside them."""
     pool: Any = registry.database.engine.pool
     lookups = registry.database.lookups.connections

@@ -33,7 +33,7 @@ FOREVER = 1 << 62  # seconds that are kept where nothing is to be deleted
 
 @retried
 def keep_at_least(registry: Registry, days: float | None) -> None:
-    """From now on no process deletes operations metadata that ended less than `days` ago; none: nothing at all.
+    """From now on no process deletes operations metadata that ended less than `days` ago; None: nothing at all.
 
     The strictest that anybody has asked for holds, until `set_retention`.
 
@@ -50,7 +50,7 @@ def keep_at_least(registry: Registry, days: float | None) -> None:
 
 @retried
 def set_retention(registry: Registry, days: float | None) -> None:
-    """Say how long operations metadata is kept, less than before too; none: for ever.
+    """Say how long operations metadata is kept, less than before too; None: for ever.
 
     Raises InvalidInput: days that are not above 0.
     """
@@ -108,7 +108,7 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
 
 
 def _before(connection: sa.Connection, age: timedelta) -> datetime | None:
-    """What ended before may go, as of this transaction; none where nothing may. Waits for who changes the retention."""
+    """What ended before may go, as of this transaction; None where nothing may. Waits for who changes the retention."""
     lock_order.name(connection, LEASE)
     seconds = _kept(connection)
     if seconds >= FOREVER:

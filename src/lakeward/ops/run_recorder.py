@@ -165,7 +165,7 @@ class Recorder:
             log.warning("sync_run_end_not_recorded", sync_run_id=self.run_id, status=status.value, **why)
 
     def _told(self) -> SyncRunStatistics | None:
-        """The total; none where nothing was told, and the counts are those of the writes that joined."""
+        """The total; None where nothing was told, and the counts are those of the writes that joined."""
         total = self.statistics
         return None if total == SyncRunStatistics() else total
 

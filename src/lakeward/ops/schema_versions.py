@@ -131,7 +131,7 @@ def _changes(
 
 
 def latest(registry: Registry, schema_name: str, table_name: str) -> SchemaVersion | None:
-    """The latest version that has committed; none for an unknown table.
+    """The latest version that has committed; None for an unknown table.
 
     On SQLite one that this thread has read before is remembered until anything is committed to the registry.
     """

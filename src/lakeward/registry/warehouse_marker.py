@@ -23,7 +23,7 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 def owner(engine: StorageEngine, warehouse: str) -> str | None:
-    """The UUID of the registry that a warehouse (its location) belongs to; none if nobody has marked it.
+    """The UUID of the registry that a warehouse (its location) belongs to; None if nobody has marked it.
 
     Raises StorageError.
     """

@@ -40,7 +40,7 @@ TRIGGER = "size"  # of the manifests; the snapshot's operation, replace, tells i
 
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a merge did; `snapshot_id` is none where there was too little to merge, or others were quicker each time."""
+    """What a merge did; `snapshot_id` is None where there was too little to merge, or others were quicker each time."""
 
     snapshot_id: int | None = None
     replaced: int = 0  # manifests that the table's current snapshot lists no more
@@ -57,7 +57,7 @@ class ManifestInfo(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     content: str  # data | deletes
     spec_id: int
-    tier: int | None  # none: large enough
+    tier: int | None  # None: large enough
     bytes: int
     files: int
     rows: int
@@ -170,7 +170,7 @@ def commit(
     lease: Lease,
     turn: Turn | None = None,
 ) -> Made | None:
-    """Put merged manifests in the place of theirs in what is the table's metadata now; none if nothing of it fits any more.
+    """Put merged manifests in the place of theirs in what is the table's metadata now; None if nothing of it fits any more.
 
     What does not fit is taken out of `merged`, and its objects are deleted.
 

@@ -30,7 +30,7 @@ def reader(registry: Registry, table: Table) -> Read:
 
 
 def read_document(registry: Registry, table: Table) -> Document | None:
-    """The table's metadata as it was last written; none if it has not been. Raises as `reader`."""
+    """The table's metadata as it was last written; None if it has not been. Raises as `reader`."""
     location = table.metadata_location
     return None if location is None else metadata.decode(reader(registry, table)(location))
 

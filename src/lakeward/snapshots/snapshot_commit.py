@@ -107,7 +107,7 @@ def flush(
     Args:
         trigger: query, manual, sync, time or size; kept with the snapshot.
         turn: the caller's, who has queued for a commit that this one belongs to; with a hold alone. It is tried once.
-        wait: for how many seconds to wait for somebody who holds the table; none: the setting `hold_timeout_seconds`.
+        wait: for how many seconds to wait for somebody who holds the table; None: the setting `hold_timeout_seconds`.
 
     Raises:
         TableNotFound: the table has been dropped.

@@ -29,7 +29,7 @@ def matched_columns(
             into the partition of null.
 
     Returns:
-        SQL expressions for `selectExpr`; none where the DataFrame fits as it is.
+        SQL expressions for `selectExpr`; None where the DataFrame fits as it is.
 
     Raises:
         InvalidInput: two columns stand for one of the table's.

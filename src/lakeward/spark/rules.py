@@ -125,7 +125,7 @@ def _of_each(
 
 
 def _as_read(type_: TypeDocument, sql: str, depth: int) -> str | None:
-    """SQL for a value with each uuid in it as '8-4-4-4-12'; none where it has none."""
+    """SQL for a value with each uuid in it as '8-4-4-4-12'; None where it has none."""
     if isinstance(type_, str):
         return f"regexp_replace({sql}, '{_UUID}', '$1-$2-$3-$4-$5')" if type_ == "uuid" else None
     one = f"x{depth}"

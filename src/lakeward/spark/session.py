@@ -51,8 +51,8 @@ def spark_conf(
 
     Args:
         url: of the server, 'http://127.0.0.1:8181'.
-        token: that the server asks for; none where it asks for none. Spark shows it to nobody (it redacts by name).
-        s3: the settings of the S3 storage engine, where tables lie in object storage; none for local folders alone.
+        token: that the server asks for; None where it asks for none. Spark shows it to nobody (it redacts by name).
+        s3: the settings of the S3 storage engine, where tables lie in object storage; None for local folders alone.
         jars: whether to name Iceberg's jars too; false for a cluster that has them.
     """
     stage = f"spark.sql.catalog.{stage_catalog(catalog)}"

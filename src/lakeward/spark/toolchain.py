@@ -221,7 +221,7 @@ def local_jars(s3: bool = False) -> list[Path]:
 
 
 def jars_by_spark(s3: bool = False) -> Path | None:
-    """The folder where Spark's own Ivy has put all that `spark_packages(s3)` names: ours, or that of Spark's user; none if none."""
+    """The folder where Spark's own Ivy has put all that `spark_packages(s3)` names: ours, or that of Spark's user; None if none."""
     named = [coordinate.split(":") for coordinate in spark_packages(s3).coordinates]
     jars = [f"{group}_{artifact}-{version}.jar" for group, artifact, version in named]
     # Spark 4 keeps Ivy's folder apart from the one of Ivy before 2.5.2.

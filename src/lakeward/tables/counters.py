@@ -28,7 +28,7 @@ def add(connection: sa.Connection, table_id: int, schema: Document, files: Seque
 
 
 def add_to_table(connection: sa.Connection, table_id: int, files: Sequence[Counted], now: datetime) -> int | None:
-    """The table's half of `add`; what comes back is its current metadata version, none if it was dropped."""
+    """The table's half of `add`; what comes back is its current metadata version, None if it was dropped."""
     return tables.add_counts(connection, table_id, now, _counts(files, 1))
 
 

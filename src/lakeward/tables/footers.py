@@ -144,7 +144,7 @@ def _plan(
 
 
 def loader(registry: Registry, planned: Plan) -> Callable[[list[str]], dict[str, pq.FileMetaData | None]]:
-    """What gives a scan the footers of a plan, some paths at a time; none where it must read the object's own.
+    """What gives a scan the footers of a plan, some paths at a time; None where it must read the object's own.
 
     Where the table stores footers on first use, those that are missing are read from the objects, and stored.
     """

@@ -122,7 +122,7 @@ def between(database: Database, old: str, target: str, sequence: int, count: int
 
 
 def head(database: Database, old: str) -> tuple[str, int | None]:
-    """PostgreSQL: the current snapshot, and the lowest number that it sees and `old` does not; none if nothing is new."""
+    """PostgreSQL: the current snapshot, and the lowest number that it sees and `old` does not; None if nothing is new."""
     row = database.lookups.one(_HEAD, {"old": old})
     assert row is not None
     return row["snapshot"], row["first"]

@@ -24,7 +24,7 @@ subscriber_cursors = table(
     "subscriber_cursors",
     sa.Column("astha", Text, primary_key=True),
     sa.Column("subscriber", Text, primary_key=True),
-    column("position", Json(), null=True),  # none: it is told to refresh first
+    column("position", Json(), null=True),  # None: it is told to refresh first
     column("state", Json()),  # what `lakeward astha status` shows
     column("seen_at", UtcTime),  # a subscriber that is not seen for long holds the feed no more
 )

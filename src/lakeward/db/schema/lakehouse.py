@@ -44,7 +44,7 @@ tables = table(
     "tables",
     id_column("table_id"),
     column("table_uuid", Text),
-    column("namespace_id", Int64, reference("namespaces.namespace_id"), null=True),  # none once dropped
+    column("namespace_id", Int64, reference("namespaces.namespace_id"), null=True),  # None once dropped
     column("name", Name),
     column("location", Text),
     column("format", Text),
@@ -233,7 +233,7 @@ pending_writes = table(
     column("recovered_at", UtcTime, null=True),  # set by recovery; the prefix is swept once more after sweep_after
     column("sweep_after", UtcTime, null=True),
     column("topic_id", Int64, reference("topics.topic_id"), null=True),
-    column("metadata_version", Int64, null=True),  # what a write goes by; none where it gives way to changes
+    column("metadata_version", Int64, null=True),  # what a write goes by; None where it gives way to changes
     column("lease_ms", Int64, null=True),  # how long its lease is: none ends later than that from now, by a right clock
     sa.UniqueConstraint("prefix"),
     # Whose it is: a table's or a topic's.
@@ -268,7 +268,7 @@ retired_files = table(
     column("expires_at", UtcTime),
     column("sequence_number", Int64, null=True),  # of the snapshot that added it
     column("snapshot_id", Int64, null=True),  # the snapshot that added it
-    column("removed_by", Int64, null=True),  # the snapshot that removed it; none while the current one still lists it
+    column("removed_by", Int64, null=True),  # the snapshot that removed it; None while the current one still lists it
     column("removed_sequence", Int64, null=True),
     column("ended_at", UtcTime, null=True),  # the quarantine is over: the footer is gone, the object goes next
     column("record", Json(), null=True),

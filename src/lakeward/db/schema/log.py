@@ -20,7 +20,7 @@ topics = table(
     column("location", Text),
     column("created_at", UtcTime),
     column("deleted_at", UtcTime, null=True),
-    column("updated_at", UtcTime, null=True),  # none: never changed
+    column("updated_at", UtcTime, null=True),  # None: never changed
     sa.UniqueConstraint("topic_uuid"),
     sa.UniqueConstraint("location"),
     sa.CheckConstraint("partition_count > 0", name="partition_count"),
@@ -43,8 +43,8 @@ partitions = table(
     sa.Column("partition_id", Int32, primary_key=True, autoincrement=False),
     column("log_start_offset", Int64, default="0"),
     column("high_watermark", Int64, default="0"),
-    column("created_at", UtcTime, null=True),  # none: with its topic
-    column("updated_at", UtcTime, null=True),  # none: neither offset has moved
+    column("created_at", UtcTime, null=True),  # None: with its topic
+    column("updated_at", UtcTime, null=True),  # None: neither offset has moved
     *not_negative("partition_id", "log_start_offset"),
     sa.CheckConstraint("high_watermark >= log_start_offset", name="high_watermark"),
 )
@@ -92,7 +92,7 @@ consumer_groups = table(
     column("warehouse_id", Int64, reference("warehouses.warehouse_id")),
     column("group_id", Name),
     column("created_at", UtcTime),
-    column("updated_at", UtcTime, null=True),  # of the last commit; none before the first
+    column("updated_at", UtcTime, null=True),  # of the last commit; None before the first
     sa.UniqueConstraint("warehouse_id", "group_id"),
 )
 

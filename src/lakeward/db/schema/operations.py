@@ -25,7 +25,7 @@ sync_runs = table(
     column("completed_at", UtcTime, null=True),
     column("duration_ms", Int64, null=True),
     column("last_seen_at", UtcTime),  # heartbeat, statistics, else start
-    column("heartbeat_at", UtcTime, null=True),  # none: it sends no heartbeats
+    column("heartbeat_at", UtcTime, null=True),  # None: it sends no heartbeats
     column("records_processed", Int64, default="0"),
     column("records_inserted", Int64, default="0"),
     column("records_updated", Int64, default="0"),
@@ -128,7 +128,7 @@ error_log = table(
     column("import_key", Text, null=True),
     column("failure_key", Text, null=True),  # failures of one key are one open error
     column("occurrences", Int32, default="1"),
-    column("last_occurred_at", UtcTime, null=True),  # none: once
+    column("last_occurred_at", UtcTime, null=True),  # None: once
     column("claim", Int64, default="0"),  # grows with each claim: an old one's outcome is refused
     sa.UniqueConstraint("import_key"),
     one_of("status", "open", "resolved", "ignored"),

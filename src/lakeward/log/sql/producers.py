@@ -20,7 +20,7 @@ _INSERT = Prepared(producer_batches.insert())
 
 
 def answer(connection: sa.Connection, topic_id: int, producer: str, sequence: int) -> Any:
-    """What the append was answered; none if there was no such append."""
+    """What the append was answered; None if there was no such append."""
     row = _ANSWER.one(connection, {"topic_id": topic_id, "producer": producer, "sequence": sequence})
     return None if row is None else row["answer"]
 

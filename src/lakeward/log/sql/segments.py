@@ -128,7 +128,7 @@ _LAST_END = Prepared(
 
 
 def last_end(connection: sa.Connection, topic_id: int, partition_id: int) -> int | None:
-    """The end offset of a partition's last segment; none if it has no segment."""
+    """The end offset of a partition's last segment; None if it has no segment."""
     row = _LAST_END.one(connection, {"topic": topic_id, "partition": partition_id})
     return None if row is None else int(row["end_offset"])
 
@@ -140,7 +140,7 @@ def of_intent(connection: sa.Connection, topic_id: int, partition_id: int, inten
 
 
 def end_before(connection: sa.Connection, topic_id: int, partition_id: int, offset: int) -> int | None:
-    """The end offset of the last segment that ends before an offset; none if there is none."""
+    """The end offset of the last segment that ends before an offset; None if there is none."""
     query = sa.select(_c.end_offset).where(_chosen(connection, topic_id, partition_id, offset, None))
     found = connection.execute(query.order_by(_c.base_offset.desc()).limit(1)).scalar_one_or_none()
     return None if found is None else int(found)

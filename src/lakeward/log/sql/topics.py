@@ -53,7 +53,7 @@ def update(connection: sa.Connection, topic_id: int, values: Mapping[str, Any]) 
 
 
 def lock(connection: sa.Connection, topic_id: int) -> Topic | None:
-    """The topic as it is now, its row locked on PostgreSQL; none if it is gone or deleted."""
+    """The topic as it is now, its row locked on PostgreSQL; None if it is gone or deleted."""
     query = _SELECT.where(_c.topic_id == topic_id, _EXISTS).with_for_update(key_share=True)
     return record(Topic, connection.execute(query).one_or_none())
 

@@ -104,7 +104,7 @@ class SyncRun(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     duration_ms: int | None
     last_seen_at: datetime  # the last sign of life: heartbeat, statistics, else the start
-    heartbeat_at: datetime | None  # none: it sends no heartbeats
+    heartbeat_at: datetime | None  # None: it sends no heartbeats
     records_processed: int
     records_inserted: int
     records_updated: int
@@ -140,7 +140,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     operation_type: OperationType | None
     retry_count: int
     max_retries: int
-    next_retry_at: datetime | None  # none: it is not tried again
+    next_retry_at: datetime | None  # None: it is not tried again
     claimed_until: datetime | None  # somebody tries it, until then at most
     claim: int  # the number of the latest claim
     status: ErrorStatus
@@ -149,11 +149,11 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: datetime | None
     resolution: str | None  # what was done
     occurrences: int  # of failures of one batch, while the error is open
-    last_occurred_at: datetime | None  # none: it has occurred once
+    last_occurred_at: datetime | None  # None: it has occurred once
 
 
 class ErrorFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which errors; what is none does not narrow."""
+    """Which errors; what is None does not narrow."""
 
     schema_name: str | None = None
     table_name: str | None = None
@@ -199,7 +199,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters; what is none does not narrow."""
+    """Which dead letters; what is None does not narrow."""
 
     schema_name: str | None = None
     table_name: str | None = None
@@ -235,5 +235,5 @@ class ErrorTrend(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retry_success_rate(self) -> float | None:
-        """Of those that were tried again, the share that a retry resolved, 0 to 1; none if none was."""
+        """Of those that were tried again, the share that a retry resolved, 0 to 1; None if none was."""
         return self.resolved_by_retry / self.retried if self.retried else None

@@ -15,7 +15,7 @@ _IMPORTED = {table.name: table for table in (sync_runs, error_log, dead_letter_q
 
 
 def names(connection: sa.Connection, schema: str) -> set[str]:
-    """The tables of a PostgreSQL schema; none for one that is not there."""
+    """The tables of a PostgreSQL schema; None for one that is not there."""
     return set(sa.inspect(connection).get_table_names(schema))
 
 

@@ -54,7 +54,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     split_offsets: list[int] = []
     checksum: str | None = None  # 'algorithm:hex'
     is_compressed: bool = True
-    created_at: datetime | None = None  # none: the time of registration
+    created_at: datetime | None = None  # None: the time of registration
     modified_at: datetime | None = None
     footer: bytes | None = None  # Parquet's footer: thrift bytes as pyarrow's FileMetaData writes them
 
@@ -83,10 +83,10 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
     modified_at: datetime
     registered_at: datetime
     intent_id: str | None
-    snapshot_id: int | None  # none while the file is pending
+    snapshot_id: int | None  # None while the file is pending
     sequence_number: int | None
     first_row_id: int | None
-    set_aside_reason: str | None  # why the file cannot be part of a snapshot; none for a live file
+    set_aside_reason: str | None  # why the file cannot be part of a snapshot; None for a live file
 
     @property
     def partition(self) -> PartitionValues:
@@ -101,7 +101,7 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     """One row of retired_files: an object in quarantine."""
 
     retired_id: int
-    table_id: int | None  # none where it is a topic's
+    table_id: int | None  # None where it is a topic's
     file_path: str
     file_size: int
     kind: str  # data | metadata | manifest | manifest_list | stray | segment
@@ -110,7 +110,7 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
     snapshot_id: int | None  # the snapshot that added the file, if one did
     sequence_number: int | None  # of the snapshot that added it
-    removed_by: int | None  # the snapshot that removed it, once one has; none while Iceberg still lists it
+    removed_by: int | None  # the snapshot that removed it, once one has; None while Iceberg still lists it
     removed_sequence: int | None
     ended_at: datetime | None  # the quarantine is over: the footer is gone, the object goes next
     record: dict[str, Any] | None  # the table_files row, so that a rollback can bring it back
@@ -118,7 +118,7 @@ class RetiredFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compacted_by(self) -> str | None:
-        """The intent of the compaction whose files have its rows now; none where it left otherwise."""
+        """The intent of the compaction whose files have its rows now; None where it left otherwise."""
         return self.reason.removeprefix(COMPACTED) if self.reason.startswith(COMPACTED) else None
 
     def as_registered(self) -> RegisteredFile:
@@ -140,7 +140,7 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 
 class PartitionMetadata(msgspec.Struct, frozen=True):
-    """One row of partition_metadata. `metadata` is none where the footer is larger than is stored."""
+    """One row of partition_metadata. `metadata` is None where the footer is larger than is stored."""
 
     file_path: str
     table_id: int
@@ -174,7 +174,7 @@ class Intent(msgspec.Struct, frozen=True):
     owner: str
     lease_until: datetime
     topic_id: int | None = None
-    metadata_version: int | None = None  # of the table, that a write goes by; none where it gives way to changes
+    metadata_version: int | None = None  # of the table, that a write goes by; None where it gives way to changes
 
 
 class Batch(msgspec.Struct, frozen=True):

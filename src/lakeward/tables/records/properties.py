@@ -34,7 +34,7 @@ class Kind(Generic[T_co]):
 class Property(Generic[T_co]):
     """One property. A name that ends in a dot stands for all that begin with it and go on with a column's name.
 
-    `section` is that of the reference page which lists it; `meaning` is none for what Iceberg's engines alone read.
+    `section` is that of the reference page which lists it; `meaning` is None for what Iceberg's engines alone read.
     """
 
     name: str
@@ -413,7 +413,7 @@ _LEVELS = {"zstd": (-(1 << 17), 22), "gzip": (1, 9), "lz4": (1, 12)}
 
 
 def find(name: str) -> Property[Any] | None:
-    """The declaration of a property; none for one that nobody here knows."""
+    """The declaration of a property; None for one that nobody here knows."""
     if (found := PROPERTIES.get(name)) is not None:
         return found
     return next((p for prefix, p in PROPERTIES.items() if prefix.endswith(".") and name.startswith(prefix)), None)

@@ -34,7 +34,7 @@ def set_answer(connection: sa.Connection, table_id: int, batch: Batch, result: A
 
 
 def position(connection: sa.Connection, table_id: int, stream: str) -> sa.Row[Any, Any] | None:
-    """(position, batch_id) where the stream stands; none before its first batch with an end."""
+    """(position, batch_id) where the stream stands; None before its first batch with an end."""
     return connection.execute(
         sa.select(_p.position, _p.batch_id).where(_p.table_id == table_id, _p.stream == stream)
     ).one_or_none()

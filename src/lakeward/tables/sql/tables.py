@@ -42,7 +42,7 @@ LIVE_VERSION = Prepared(sa.select(_c.version).where(_c.table_id == sa.bindparam(
 
 
 def live_version(connection: sa.Connection, table_id: int) -> int | None:
-    """The current metadata version of a table; none if it is gone or dropped."""
+    """The current metadata version of a table; None if it is gone or dropped."""
     row = LIVE_VERSION.one(connection, {"table_id": table_id})
     return None if row is None else int(row["version"])
 
@@ -126,7 +126,7 @@ _ADD = Prepared(
 def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> int | None:
     """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away).
 
-    The current metadata version comes back, none if the table is gone or dropped: a statement less for those who need it.
+    The current metadata version comes back, None if the table is gone or dropped: a statement less for those who need it.
     """
     lock_order.watched(connection, table_id)
     parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
