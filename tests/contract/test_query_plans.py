@@ -274,16 +274,16 @@ CALLS: dict[str, list[Call]] = {
     ],
     "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
     "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],
-    "foreign_metadata.has_source_record": [lambda m, c: m.has_source_record(c, "s1", "t1", "r-1", but="k-1")],
-    "foreign_metadata.imported": [
+    "foreign_operations.has_source_record": [lambda m, c: m.has_source_record(c, "s1", "t1", "r-1", but="k-1")],
+    "foreign_operations.imported": [
         lambda m, c: m.imported(c, "sync_runs", "k-1"),
         lambda m, c: m.imported(c, "error_log", "k-1"),
         lambda m, c: m.imported(c, "dead_letter_queue", "k-1"),
     ],
-    "foreign_metadata.insert": [lambda m, c: m.insert(c, "sync_runs", _new_run)],
-    "foreign_metadata.names": [],  # of another database
-    "foreign_metadata.rows": [],
-    "foreign_metadata.update": [
+    "foreign_operations.insert": [lambda m, c: m.insert(c, "sync_runs", _new_run)],
+    "foreign_operations.names": [],  # of another database
+    "foreign_operations.rows": [],
+    "foreign_operations.update": [
         lambda m, c: m.update(c, "sync_runs", 1, {"node_id": "n"}),
         lambda m, c: m.update(c, "error_log", 1, {"error_code": "e"}),
         lambda m, c: m.update(c, "dead_letter_queue", 1, {"error_message": "m"}),

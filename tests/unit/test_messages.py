@@ -41,7 +41,7 @@ QUOTES = {
     "log.source:_Shipped.__reduce__.arrive",
     "spark.jvm:java_message",
     "spark.write:_mapped_errors",
-    "ops.metadata_import:_reason",
+    "ops.operations_import:_reason",
     "ops.run_recorder:Recorder._end",
     "ops.run_recorder:Recorder.flush",
     "ops.run_recorder:message_of",

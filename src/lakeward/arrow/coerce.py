@@ -30,7 +30,7 @@ ROWS_AT_A_TIME = 10_000  # of an iterator of rows
 _A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def conform(
+def coerce(
     data: Any,
     schema: Document,
     partition_terms: Sequence[Term] = (),

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from lakeward.arrow import json_values, statistics
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.file_writer import HashingOutput, Part, partition_terms, write_files
 from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidSetting
@@ -24,17 +24,17 @@ _EXTENSIONS = {"zstd": "json.zst", "gzip": "json.gz", None: "json"}
 
 
 def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
-    """Write data (see `conform`) as JSON lines below the intent's prefix; no rows, no file. Nothing is registered.
+    """Write data (see `coerce`) as JSON lines below the intent's prefix; no rows, no file. Nothing is registered.
 
     Rows that do not fit go to `target.broken`, if there is one.
 
     Raises:
-        FileRefused, InvalidInput: see `conform`.
+        FileRefused, InvalidInput: see `coerce`.
         InvalidSetting: a compression that JSON lines do not have.
         StorageError: a file could not be written.
     """
     json_codec(target.metadata.compression)
-    rows = conform(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
+    rows = coerce(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
     return write_files(target, rows, JsonSink)
 
 

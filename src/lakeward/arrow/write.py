@@ -10,18 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.arrow import splitting, statistics
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.file_writer import HashingOutput, Part, checksum_of, partition_terms, write_files
 from lakeward.arrow.target import WriteTarget, arrow_schema
 from lakeward.storage.parquet_footers import encode_footer
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
 
-__all__ = ["conform", "write_arrow"]
-
 
 def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
-    """Write data (see `conform`) as Parquet files below the intent's prefix; no rows, no file. Nothing is registered.
+    """Write data (see `coerce`) as Parquet files below the intent's prefix; no rows, no file. Nothing is registered.
 
     One file a partition, and another one past the table's target size (128 MB unless 'write.target-file-size-bytes' says
     otherwise). Every column carries its field id. Rows are sorted by the table's sort order within each row group; only
@@ -30,10 +28,10 @@ def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
     Rows that do not fit go to `target.broken`, if there is one.
 
     Raises:
-        FileRefused, InvalidInput: see `conform`; files that are finished by then are left to the intent's rollback.
+        FileRefused, InvalidInput: see `coerce`; files that are finished by then are left to the intent's rollback.
         StorageError: a file could not be written.
     """
-    rows = conform(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
+    rows = coerce(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
     return write_files(target, rows, ParquetSink)
 
 

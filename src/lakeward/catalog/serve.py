@@ -13,7 +13,7 @@ from lakeward.catalog.app import create_app
 from lakeward.catalog.listening import listening_socket, make_server
 from lakeward.components.supervisor import COMPONENTS, configured, from_settings, running
 from lakeward.errors import InvalidSetting
-from lakeward.maintenance import database_upkeep, log_retention, metadata_upkeep
+from lakeward.maintenance import database_upkeep, log_retention, operations_upkeep
 from lakeward.maintenance.recovery import recover
 from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.registry.repeated import repeated
@@ -60,7 +60,7 @@ def serve(
             with _uninterrupted():
                 server = make_server(create_app(registry, token=token))
                 stack.enter_context(database_upkeep.running(registry, deadline))
-                stack.enter_context(metadata_upkeep.running(registry, deadline=deadline))
+                stack.enter_context(operations_upkeep.running(registry, deadline=deadline))
                 for name, seconds, action in _in_background(registry):
                     stack.enter_context(repeated(registry, name, seconds, action, deadline=deadline))
                 others = {name: made[name] for name in chosen if name in made}

@@ -83,23 +83,23 @@ def list_letters(
 ) -> None:
     """List dead letters, the newest first."""
     chosen = _filter(schema_name=schema, table_name=table, status=status, sync_run_id=run)
-    with manager(context) as metadata:
-        found = metadata.list_dead_letters(chosen, limit or None)
-        total = sum(metadata.count_dead_letters(chosen).values())
+    with manager(context) as operations:
+        found = operations.list_dead_letters(chosen, limit or None)
+        total = sum(operations.count_dead_letters(chosen).values())
     show_rows("dead_letters", [row(each) for each in found], _COLUMNS, total, to=context)
 
 
 def counts(context: Context, schema: SchemaOption = None, table: TableOption = None) -> None:
     """Count dead letters by state."""
-    with manager(context) as metadata:
-        found = metadata.count_dead_letters(_filter(schema_name=schema, table_name=table))
+    with manager(context) as operations:
+        found = operations.count_dead_letters(_filter(schema_name=schema, table_name=table))
     show_record(found, to=context)
 
 
 def show(context: Context, letter: LetterArgument) -> None:
     """Show a dead letter with its record and envelope."""
-    with manager(context) as metadata:
-        show_one(context, metadata.get_dead_letter(letter))
+    with manager(context) as operations:
+        show_one(context, operations.get_dead_letter(letter))
 
 
 def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -108,9 +108,9 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
     These, or all of a source or table that nobody works on.
     """
     chosen = which.chosen()
-    with manager(context) as metadata:
-        one = partial(metadata.resolve_dead_letter, resolution=note)
-        done, _ = act(which.letters, chosen, one, partial(metadata.resolve_dead_letters, resolution=note))
+    with manager(context) as operations:
+        one = partial(operations.resolve_dead_letter, resolution=note)
+        done, _ = act(which.letters, chosen, one, partial(operations.resolve_dead_letters, resolution=note))
     show_record({"resolved": done}, to=context)
 
 
@@ -120,17 +120,17 @@ def discard(context: Context, which: Which, note: NoteOption = None) -> None:
     These, or all of a source or table that nobody works on.
     """
     chosen = which.chosen()
-    with manager(context) as metadata:
-        one = partial(metadata.discard_dead_letter, resolution=note)
-        done, _ = act(which.letters, chosen, one, partial(metadata.discard_dead_letters, resolution=note))
+    with manager(context) as operations:
+        one = partial(operations.discard_dead_letter, resolution=note)
+        done, _ = act(which.letters, chosen, one, partial(operations.discard_dead_letters, resolution=note))
     show_record({"discarded": done}, to=context)
 
 
 def requeue(context: Context, which: Which, status: EndedOption = None) -> None:
     """Let resolved or discarded records wait again."""
     chosen = which.chosen(status)
-    with manager(context) as metadata:
-        done, _ = act(which.letters, chosen, metadata.requeue_dead_letter, metadata.requeue_dead_letters)
+    with manager(context) as operations:
+        done, _ = act(which.letters, chosen, operations.requeue_dead_letter, operations.requeue_dead_letters)
     show_record({"requeued": done}, to=context)
 
 
@@ -140,6 +140,6 @@ def release(context: Context, schema: SchemaOption = None, table: TableOption = 
     A worker that lives after all is refused when it reports.
     """
     chosen = Which(None, schema, table, every).chosen()
-    with manager(context) as metadata:
-        done, _ = act(None, chosen, metadata.release_dead_letter, metadata.release_dead_letters)
+    with manager(context) as operations:
+        done, _ = act(None, chosen, operations.release_dead_letter, operations.release_dead_letters)
     show_record({"released": done}, to=context)

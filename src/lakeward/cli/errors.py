@@ -97,15 +97,15 @@ def list_errors(
     limit: LimitOption = 100,
 ) -> None:
     """List errors, the newest first."""
-    with manager(context) as metadata:
-        found = metadata.list_errors(schema, table, kind, status, run, point_in_time(since), limit or None)  # type: ignore[arg-type]
+    with manager(context) as operations:
+        found = operations.list_errors(schema, table, kind, status, run, point_in_time(since), limit or None)  # type: ignore[arg-type]
     show_rows("errors", [row(each) for each in found], _COLUMNS, to=context)
 
 
 def show(context: Context, error: ErrorArgument) -> None:
     """Show an error with its details, stack trace and record."""
-    with manager(context) as metadata:
-        show_one(context, metadata.get_error(error))
+    with manager(context) as operations:
+        show_one(context, operations.get_error(error))
 
 
 def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -114,9 +114,9 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
     These, or all open ones of a source, table, run, type, code, or from before a time.
     """
     chosen = which.chosen()
-    with manager(context) as metadata:
-        one = partial(metadata.resolve_error, resolution=note)
-        _show(context, "resolved", *act(which.errors, chosen, one, partial(metadata.resolve_errors, resolution=note)))
+    with manager(context) as operations:
+        one = partial(operations.resolve_error, resolution=note)
+        _show(context, "resolved", *act(which.errors, chosen, one, partial(operations.resolve_errors, resolution=note)))
 
 
 def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -125,9 +125,9 @@ def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
     These, or all open ones of a source, table, run, type, code, or from before a time.
     """
     chosen = which.chosen()
-    with manager(context) as metadata:
-        one = partial(metadata.ignore_error, resolution=note)
-        _show(context, "ignored", *act(which.errors, chosen, one, partial(metadata.ignore_errors, resolution=note)))
+    with manager(context) as operations:
+        one = partial(operations.ignore_error, resolution=note)
+        _show(context, "ignored", *act(which.errors, chosen, one, partial(operations.ignore_errors, resolution=note)))
 
 
 def _show(context: Context, what: str, count: int, ended: list[ErrorRecord]) -> None:
@@ -139,8 +139,8 @@ def _show(context: Context, what: str, count: int, ended: list[ErrorRecord]) -> 
 
 def trends(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:
     """Count errors by hour and type, and how retries went."""
-    with manager(context) as metadata:
-        found = metadata.get_error_trends(schema, hours)
+    with manager(context) as operations:
+        found = operations.get_error_trends(schema, hours)
     rows = [{**as_row(each), "retry_success_rate": each.retry_success_rate} for each in found]
     columns = ("hour", "error_type", "errors", "retried", "resolved_by_retry", "retry_success_rate")
     show_rows("trends", rows, columns, to=context)

@@ -26,10 +26,10 @@ def migrate_metadata(
     Positions, schemas, runs, errors and dead letters. May be run again: what came over before is left as it is, but ends here
     where it has ended there. Nothing is written to the source. The exit code is 1 if a row could not be kept.
     """
-    from lakeward.ops.metadata_import import import_metadata
+    from lakeward.ops.operations_import import import_operations
 
     with context.opened_registry() as registry:
-        found = import_metadata(registry, source, schema)
+        found = import_operations(registry, source, schema)
     rows = [{**as_row(each), "refused_count": len(each.refused)} for each in found]
     show_rows("tables", rows, ("table", "found", "imported", "ended", "present", "refused_count"), to=context)
     refused = [f"{each.table} {reason}" for each in found for reason in each.refused]

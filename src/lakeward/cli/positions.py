@@ -31,8 +31,8 @@ def add_to(app: typer.Typer) -> None:
 
 def list_positions(context: Context, schema: SchemaOption = None) -> None:
     """List the positions."""
-    with manager(context) as metadata:
-        rows = [row(each) for each in metadata.get_active_markers(schema)]
+    with manager(context) as operations:
+        rows = [row(each) for each in operations.get_active_markers(schema)]
     columns = ("schema_name", "table_name", "marker_type", "position_data", "last_updated", "sync_run_id")
     show_rows("positions", rows if context.json else [people(each) for each in rows], columns, to=context)
 
@@ -48,8 +48,8 @@ def _marker_type(text: str) -> Any:
 
 def show(context: Context, schema: SchemaArgument, table: TableOption = None, kind: TypeOption = "stream") -> None:
     """Show a position."""
-    with manager(context) as metadata:
-        markers = metadata.get_active_markers(schema, _marker_type(kind))
+    with manager(context) as operations:
+        markers = operations.get_active_markers(schema, _marker_type(kind))
     found = [each for each in markers if each.table_name == table]
     if not found:
         raise InvalidInput(
@@ -74,9 +74,9 @@ def set_position(
     from lakeward.ops import positions
 
     wanted = ANYTHING if expected is None else _document(expected)
-    with manager(context) as metadata:
+    with manager(context) as operations:
         marker = positions.update(
-            metadata.registry, _marker_type(kind), schema, _document(position), table, expected=wanted
+            operations.registry, _marker_type(kind), schema, _document(position), table, expected=wanted
         )
     show_one(context, marker)
 
@@ -103,24 +103,24 @@ def delete(
     """Forget a position: the sync starts anew."""
     if not yes:
         raise InvalidInput("a sync without its position starts anew, and may read everything again; --yes does it")
-    with manager(context) as metadata:
-        done = metadata.delete_marker(schema, _marker_type(kind), table)
+    with manager(context) as operations:
+        done = operations.delete_marker(schema, _marker_type(kind), table)
     show_record({"deleted": done}, to=context)
 
 
 # Schemas ------------------------------------------------------------------------------------------------------------------
 def list_schemas(context: Context, schema: SchemaOption = None) -> None:
     """List the tables whose schemas are known."""
-    with manager(context) as metadata:
-        found = metadata.list_schema_tables(schema)
+    with manager(context) as operations:
+        found = operations.list_schema_tables(schema)
     rows = [{"schema_name": name, "table_name": table, "version": version} for name, table, version in found]
     show_rows("schemas", rows, ("schema_name", "table_name", "version"), to=context)
 
 
 def versions(context: Context, schema: SchemaArgument, table: TableArgument) -> None:
     """List the versions of a table's schema."""
-    with manager(context) as metadata:
-        rows = [_version_row(each) for each in metadata.list_schema_versions(schema, table)]
+    with manager(context) as operations:
+        rows = [_version_row(each) for each in operations.list_schema_versions(schema, table)]
     columns = ("version", "registered_at", "evolution_type", "changed", "iceberg_schema_id", "schema_hash")
     show_rows("versions", rows, columns, to=context)
 
@@ -141,8 +141,8 @@ def show_version(
     """Show a version of a table's schema."""
     from lakeward.ops import schema_versions
 
-    with manager(context) as metadata:
-        found = schema_versions.load(metadata.registry, schema, table, version)
+    with manager(context) as operations:
+        found = schema_versions.load(operations.registry, schema, table, version)
     if context.json:
         show_record(row(found), to=context)
         return
@@ -170,8 +170,8 @@ def diff(
     """
     from lakeward.ops.schema_changes import compatibility
 
-    with manager(context) as metadata:
-        changes = metadata.diff_schema_versions(schema, table, old, new)
+    with manager(context) as operations:
+        changes = operations.diff_schema_versions(schema, table, old, new)
     rows = [as_row(change) for change in changes]
     judged = compatibility(changes)
     if context.json:

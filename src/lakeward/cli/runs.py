@@ -60,8 +60,8 @@ def list_runs(
     limit: LimitOption = 100,
 ) -> None:
     """List runs, the newest first."""
-    with manager(context) as metadata:
-        found = metadata.list_sync_runs(schema, status, mode, point_in_time(since), limit or None, table_name=table)  # type: ignore[arg-type]
+    with manager(context) as operations:
+        found = operations.list_sync_runs(schema, status, mode, point_in_time(since), limit or None, table_name=table)  # type: ignore[arg-type]
     _show_list(context, found)
 
 
@@ -84,8 +84,8 @@ def _named(info: Any, *names: str) -> str | None:
 
 def show(context: Context, run: RunArgument) -> None:
     """Show a run."""
-    with manager(context) as metadata:
-        found = metadata.get_sync_run(run)
+    with manager(context) as operations:
+        found = operations.get_sync_run(run)
     show_one(context, found, _about(found))
 
 
@@ -96,8 +96,8 @@ def end(
     message: Annotated[str | None, typer.Option("--message", help="Why.", show_default=False)] = None,
 ) -> None:
     """End a run whose process is gone."""
-    with manager(context) as metadata:
-        ended = metadata.complete_sync_run(run, status, error_message=message)  # type: ignore[arg-type]
+    with manager(context) as operations:
+        ended = operations.complete_sync_run(run, status, error_message=message)  # type: ignore[arg-type]
     show_one(context, ended, _about(ended))
 
 
@@ -106,15 +106,15 @@ def recover(
     hours: Annotated[float, typer.Option("--hours", help="How long nothing was heard of a run.")] = 24,
 ) -> None:
     """Mark runs as failed of which nothing was heard for long."""
-    with manager(context) as metadata:
-        found = metadata.recover_failed_runs(hours)
+    with manager(context) as operations:
+        found = operations.recover_failed_runs(hours)
     _show_list(context, found)
 
 
 def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24) -> None:
     """Show how runs went, what failed, what waits, old positions."""
-    with manager(context) as metadata:
-        found = metadata.get_sync_statistics(schema, hours)
+    with manager(context) as operations:
+        found = operations.get_sync_statistics(schema, hours)
     if context.json:
         show_record(_plain(found), to=context)
         return
@@ -146,6 +146,6 @@ def clean(
 
     Runs that have ended, errors and dead letters that are dealt with, versions of schemas but the last 10 of each table.
     """
-    with manager(context) as metadata:
-        counts = metadata.cleanup_old_metadata(days)
+    with manager(context) as operations:
+        counts = operations.cleanup_old_metadata(days)
     show_record(counts, to=context)

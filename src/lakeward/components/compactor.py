@@ -23,8 +23,7 @@ from lakeward.maintenance.compaction import Compacted
 from lakeward.maintenance.compaction_plan import Job
 from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.retry import RetryConfig, steady
-from lakeward.tables import pending as waiting
-from lakeward.tables import tables
+from lakeward.tables import pending, tables
 from lakeward.tables.compaction import PartitionId
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Compactor:
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
-        versions = {each.table_id: each.version for each in waiting.table_properties(self._registry)}
+        versions = {each.table_id: each.version for each in pending.table_properties(self._registry)}
         for table_id in versions:
             self._look(table_id, None)
         self._versions = versions
@@ -213,7 +212,7 @@ class Compactor:
         again at once: the reason may have been a property.
         """
         before = self._versions
-        self._versions = {each.table_id: each.version for each in waiting.table_properties(self._registry)}
+        self._versions = {each.table_id: each.version for each in pending.table_properties(self._registry)}
         for table_id, version in self._versions.items():
             if before.get(table_id, version) != version:
                 self._look(table_id, None, failed=_Waiting(None))
@@ -253,7 +252,7 @@ class Compactor:
             log.info("compacted", table_id=table_id, state=job.state, **msgspec.structs.asdict(result))
 
         try:
-            if not waiting.is_here(self._registry, table_id):  # dropped, or of another warehouse
+            if not pending.is_here(self._registry, table_id):  # dropped, or of another warehouse
                 return
             table = tables.load_by_id(self._registry, table_id)
             compaction.compact_table(

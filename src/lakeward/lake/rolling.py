@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow as pa
 
 from lakeward.arrow.broken_rows import BrokenRow
-from lakeward.arrow.coerce import are_columns, conform
+from lakeward.arrow.coerce import are_columns, coerce
 from lakeward.arrow.file_writer import partition_terms
 from lakeward.arrow.json_lines import write_json_lines
 from lakeward.arrow.target import WriteTarget
@@ -244,7 +244,7 @@ class _OpenFile:
         """Check rows against the schema: all of them, before the first is written. Raises FileRefused, InvalidInput."""
         broken = None if self._broken is None else self._broken.new()
         with invalid_rows.values_hidden(self.metadata):
-            batches = list(conform(data, self.metadata.schema, partition_terms(self._target), broken))
+            batches = list(coerce(data, self.metadata.schema, partition_terms(self._target), broken))
         return _Checked(batches, [] if broken is None else broken.rows)
 
     def has_room_for(self, checked: _Checked) -> bool:

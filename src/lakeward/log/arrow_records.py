@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakeward.arrow.coerce import are_columns, conform
+from lakeward.arrow.coerce import are_columns, coerce
 from lakeward.arrow.target import arrow_schema
 from lakeward.errors import InvalidInput
 from lakeward.log.records import Topic
@@ -61,7 +61,7 @@ def record_batches(data: Any, topic: Topic, key: bytes | str | None = None) -> I
     schema = record_schema(topic)
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC"))
     fallback = None if key is None else pa.scalar(_bytes(key), pa.binary())
-    for batch in conform(_as_columns(data, topic), schema):
+    for batch in coerce(_as_columns(data, topic), schema):
         columns = batch.columns
         columns[2] = pc.fill_null(columns[2], now)
         if fallback is not None:
@@ -70,7 +70,7 @@ def record_batches(data: Any, topic: Topic, key: bytes | str | None = None) -> I
 
 
 def _as_columns(data: Any, topic: Topic) -> Any:
-    """What `conform` takes: Arrow data with bytes for texts, or rows that are dicts of the columns."""
+    """What `coerce` takes: Arrow data with bytes for texts, or rows that are dicts of the columns."""
     if isinstance(data, (bytes, str)) or (isinstance(data, Mapping) and not are_columns(data)):
         data = [data]
     if hasattr(data, "__arrow_c_stream__"):

@@ -12,7 +12,7 @@ from lakeward import validation
 from lakeward.db.database import METADATA_SCHEMA
 from lakeward.errors import InvalidSetting
 from lakeward.fronts import bound
-from lakeward.maintenance import metadata_upkeep
+from lakeward.maintenance import operations_upkeep
 from lakeward.metadata import opening
 from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
 from lakeward.ops.records.operations import ErrorStatus, MarkerType
@@ -38,7 +38,7 @@ class MetadataManager:
         retention_days: float | None = None,
         *,
         cleanup_schedule: str | None = None,
-        heartbeat_limit_seconds: float = metadata_upkeep.HEARTBEAT_LIMIT_SECONDS,
+        heartbeat_limit_seconds: float = operations_upkeep.HEARTBEAT_LIMIT_SECONDS,
         backoff: RetryConfig = error_log.DEFAULT_BACKOFF,
         redact_columns: Collection[str] = (),
     ) -> None:
@@ -84,7 +84,7 @@ class MetadataManager:
         if self._background is None:
             self._background = ExitStack()
             self._background.enter_context(
-                metadata_upkeep.running(
+                operations_upkeep.running(
                     self._registry,
                     enable_cleanup=self._enable_cleanup,
                     retention_days=self._retention_days,

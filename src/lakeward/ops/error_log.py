@@ -31,7 +31,7 @@ from lakeward.ops.records.operations import (
     ErrorType,
     OperationType,
 )
-from lakeward.ops.sql import dead_letters as stored_letters
+from lakeward.ops.sql import dead_letters as letter_store
 from lakeward.ops.sql import error_log
 from lakeward.registry.handle import Registry
 from lakeward.retry import RetryConfig
@@ -173,7 +173,7 @@ def record_retry(
     validation.whole_or_none(claim, "claim")
     with registry.database.transaction() as connection:
         # Locked before the error, as whoever ends dead letters does, so that no two wait for each other.
-        letter = stored_letters.of_error(connection, error_id, lock=True)
+        letter = letter_store.of_error(connection, error_id, lock=True)
         error = _open(connection, error_id, "is not tried again")
         if error.retry_count >= error.max_retries:
             raise StatusConflict(
@@ -195,7 +195,7 @@ def record_retry(
         )
         failed = error_log.update(connection, error_id, values)
         if count == error.max_retries and failed.record_data is not None:
-            if letter is None and stored_letters.of_error(connection, error_id) is not None:
+            if letter is None and letter_store.of_error(connection, error_id) is not None:
                 raise TransactionConflict(f"a dead letter of the error {error_id} came meanwhile; try again")
             dead_letters.add_failed(connection, failed, letter, redact_columns)
         return failed

@@ -16,7 +16,7 @@ from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, PositionConflict, SyncRunNotFound
 from lakeward.names import check_level
 from lakeward.ops.records.operations import Document, MarkerType, SyncMarker
-from lakeward.ops.sql import positions as markers
+from lakeward.ops.sql import positions as position_store
 from lakeward.ops.sql import runs
 from lakeward.registry.handle import Registry
 
@@ -110,8 +110,8 @@ def _at_once(
         "position_data": position,
         "sync_run_id": sync_run_id,
     }
-    written = registry.database.lookups.write(markers.UPSERT, parameters)
-    return None if written is None else markers.as_written(parameters, written)
+    written = registry.database.lookups.write(position_store.UPSERT, parameters)
+    return None if written is None else position_store.as_written(parameters, written)
 
 
 def unknown_run(sync_run_id: int | None) -> SyncRunNotFound:
@@ -129,22 +129,22 @@ def _write(
 ) -> SyncMarker:
     now = dialect.now(connection)
     if isinstance(expected, _Anything):
-        return markers.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+        return position_store.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
     if expected is None:
-        made = markers.insert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+        made = position_store.insert(connection, schema_name, table_name, kind, position, now, sync_run_id)
         if made is None:
             raise _conflict(connection, kind, schema_name, table_name, expected)
         return made
-    found = markers.load(connection, schema_name, table_name, kind, lock=True)
+    found = position_store.load(connection, schema_name, table_name, kind, lock=True)
     if found is None or not lossless_json.same(found.position_data, expected):
         raise _conflict(connection, kind, schema_name, table_name, expected)
-    return markers.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
+    return position_store.upsert(connection, schema_name, table_name, kind, position, now, sync_run_id)
 
 
 def _conflict(
     connection: sa.Connection, kind: MarkerType, schema_name: str, table_name: str | None, expected: Any
 ) -> PositionConflict:
-    found = markers.load(connection, schema_name, table_name, kind)
+    found = position_store.load(connection, schema_name, table_name, kind)
     there = "none" if found is None else str(found.position_data)[:300]
     return PositionConflict(
         f"the {kind.value} position of {schema_name}{'' if table_name is None else '.' + table_name} is {there}, not "
@@ -168,7 +168,7 @@ def get(
         return known[0].copy() if known[1] else lossless_json.loads(lossless_json.dumps(known[0]))  # type: ignore[no-any-return]
     check_names(schema_name, table_name)
     parameters = {"schema_name": schema_name, "table_key": table_name or "", "marker_type": marker_type.value}
-    row = lookups.one(markers.POSITION, parameters)
+    row = lookups.one(position_store.POSITION, parameters)
     if row is None:
         return None
     position: Document = row["position_data"]
@@ -184,7 +184,7 @@ def load_in(
     connection: sa.Connection, marker_type: MarkerType, schema_name: str, table_name: str | None = None
 ) -> SyncMarker | None:
     """As the transaction sees it, its own writes too."""
-    return markers.load(connection, schema_name, table_name, marker_type)
+    return position_store.load(connection, schema_name, table_name, marker_type)
 
 
 def list_markers(
@@ -194,7 +194,7 @@ def list_markers(
     validation.text_or_none(schema_name, "schema_name")
     kind = validation.one_of_or_none(MarkerType, marker_type, "marker_type")
     with registry.database.read() as connection:
-        return markers.page(connection, schema_name, kind)
+        return position_store.page(connection, schema_name, kind)
 
 
 @retried
@@ -203,7 +203,7 @@ def delete(registry: Registry, schema_name: str, marker_type: MarkerType, table_
     check_names(schema_name, table_name)
     kind = validation.one_of(MarkerType, marker_type, "marker_type")
     with registry.database.transaction() as connection:
-        return markers.delete(connection, schema_name, table_name, kind)
+        return position_store.delete(connection, schema_name, table_name, kind)
 
 
 def update_timestamp(

@@ -12,7 +12,7 @@ import pytest
 
 from lakeward.errors import InvalidInput
 from lakeward.ops import dead_letters, error_log, positions, runs, schema_versions
-from lakeward.ops.metadata_import import import_metadata
+from lakeward.ops.operations_import import import_operations
 from lakeward.ops.records.operations import DeadLetterStatus, ErrorStatus, ErrorType, MarkerType, SyncStatus
 from lakeward.registry import Registry
 from tests.support.postgres import PostgresServer
@@ -77,7 +77,7 @@ def _counts(found: object) -> dict[str, tuple[int, int, int, int]]:
 
 
 def test_everything_comes_over_with_its_references(registry: Registry, source: str) -> None:
-    found = import_metadata(registry, source)
+    found = import_operations(registry, source)
     assert _counts(found) == {
         "sync_runs": (3, 2, 0, 1),
         "sync_markers": (2, 2, 0, 0),
@@ -119,12 +119,12 @@ def test_everything_comes_over_with_its_references(registry: Registry, source: s
 
 def test_what_has_come_over_is_left_alone_and_a_newer_position_stays(registry: Registry, source: str) -> None:
     positions.update(registry, MarkerType.BATCH, "shop", {"timestamp": "mine"}, "orders")
-    first = _counts(import_metadata(registry, source))
+    first = _counts(import_operations(registry, source))
     assert first["sync_markers"] == (2, 1, 1, 0)
     running = runs.list_runs(registry, status=SyncStatus.RUNNING)[0]
     runs.complete(registry, running.id)
     before = {name: rows_of(registry, name) for name in first}
-    again = _counts(import_metadata(registry, source))
+    again = _counts(import_operations(registry, source))
     assert all(imported == 0 for _, imported, _, _ in again.values())
     assert {name: rows_of(registry, name) for name in first} == before
     assert positions.get(registry, MarkerType.BATCH, "shop", "orders") == {"timestamp": "mine"}
@@ -133,7 +133,7 @@ def test_what_has_come_over_is_left_alone_and_a_newer_position_stays(registry: R
 
 
 def test_what_has_ended_there_since_ends_here_and_what_was_done_here_stays(registry: Registry, source: str) -> None:
-    import_metadata(registry, source)
+    import_operations(registry, source)
     with psycopg.connect(source.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(
             """SET search_path = cartridge_warp;
@@ -145,7 +145,7 @@ def test_what_has_ended_there_since_ends_here_and_what_was_done_here_stays(regis
     apart, letter = dead_letters.list_dead_letters(registry)
     (claimed,) = dead_letters.claim(registry, "worker", 1)
     assert claimed.id == letter.id
-    found = {each.table: (each.ended, each.present) for each in import_metadata(registry, source)}
+    found = {each.table: (each.ended, each.present) for each in import_operations(registry, source)}
     assert found["sync_runs"] == (1, 1)
     assert found["error_log"] == (1, 1)
     assert found["dead_letter_queue"] == (1, 1)
@@ -153,7 +153,7 @@ def test_what_has_ended_there_since_ends_here_and_what_was_done_here_stays(regis
     assert (run.status, run.records_processed, run.duration_ms) == (SyncStatus.COMPLETED, 77, 3_600_000)
     assert dead_letters.get(registry, apart.id).status == DeadLetterStatus.RESOLVED
     assert dead_letters.get(registry, letter.id) == claimed, "its worker's"
-    assert {each.table: each.ended for each in import_metadata(registry, source)}["sync_runs"] == 0
+    assert {each.table: each.ended for each in import_operations(registry, source)}["sync_runs"] == 0
 
 
 ODD = """
@@ -196,8 +196,8 @@ def test_rows_that_cannot_be_kept_are_named_and_the_others_come_over(
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(ODD)
     try:
-        found = {each.table: each for each in import_metadata(registry, url, 'Odd "Name" 1')}
-        again = {each.table: each for each in import_metadata(registry, url, 'Odd "Name" 1')}
+        found = {each.table: each for each in import_operations(registry, url, 'Odd "Name" 1')}
+        again = {each.table: each for each in import_operations(registry, url, 'Odd "Name" 1')}
     finally:
         postgres_server.drop_database(url)
     refused = {name: sorted(line.split(":")[0] for line in each.refused) for name, each in found.items()}
@@ -222,9 +222,9 @@ def test_rows_that_cannot_be_kept_are_named_and_the_others_come_over(
 
 def test_what_cannot_be_the_source_is_refused(registry: Registry, source: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"'nowhere' of .* has none of the tables"):
-        import_metadata(registry, source, "nowhere")
+        import_operations(registry, source, "nowhere")
     with pytest.raises(InvalidInput, match="no PostgreSQL database"):
-        import_metadata(registry, f"sqlite:///{tmp_path / 'x.db'}")
+        import_operations(registry, f"sqlite:///{tmp_path / 'x.db'}")
     assert rows_of(registry, "sync_runs") == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lakeward.db import schema
 from lakeward.errors import InvalidInput, LeaseHeld
-from lakeward.maintenance import metadata_upkeep
+from lakeward.maintenance import operations_upkeep
 from lakeward.metadata import MetadataManager
 from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
 from lakeward.ops.records.operations import (
@@ -128,7 +128,7 @@ def test_what_a_manager_keeps_is_kept_by_a_server_with_its_defaults_too(
     with MetadataManager(registry, **strict):
         pass
     age(registry)
-    with metadata_upkeep.running(registry):
+    with operations_upkeep.running(registry):
         until(lambda: not retention.is_due(registry))
     assert len(rows_of(registry, "sync_runs")) == 1
 
@@ -149,7 +149,7 @@ def test_a_program_that_lives_for_moments_cleans_up_when_it_is_due_and_the_next_
 
 
 def test_without_cleanup_in_the_settings_nothing_goes(made_url: str, tmp_path: Path) -> None:
-    with open_at(made_url, tmp_path, enable_cleanup=False) as opened, metadata_upkeep.running(opened):
+    with open_at(made_url, tmp_path, enable_cleanup=False) as opened, operations_upkeep.running(opened):
         assert retention.retention(opened) is None
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, sift, value_of
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.errors import FileRefused
 from tests.unit.arrow.targets import schema_of
@@ -105,15 +105,15 @@ ROWS = st.lists(
 def test_each_row_is_judged_as_it_is_alone(rows: list[dict[str, Any]]) -> None:
     def fits(row: Mapping[str, Any]) -> bool:
         try:
-            conform([row], schema_of(SCHEMA)).read_all()
+            coerce([row], schema_of(SCHEMA)).read_all()
         except FileRefused:
             return False
         return True
 
     broken = BrokenRows(1_000)
-    good = conform(rows, schema_of(SCHEMA), broken=broken).read_all().to_pylist()
+    good = coerce(rows, schema_of(SCHEMA), broken=broken).read_all().to_pylist()
     assert [row.record for row in broken.rows] == [row for row in rows if not fits(row)]
-    alone = [conform([row], schema_of(SCHEMA)).read_all().to_pylist()[0] for row in rows if fits(row)]
+    alone = [coerce([row], schema_of(SCHEMA)).read_all().to_pylist()[0] for row in rows if fits(row)]
     assert good == alone
 
 
@@ -122,7 +122,7 @@ def test_arrow_rows_are_taken_apart_in_whatever_batches_they_come(values: list[i
     table = pa.table({"id": pa.array(values, pa.uint64()), "name": [str(i) for i in range(len(values))]})
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=size))
     broken = BrokenRows(1_000)
-    good = conform(reader, schema_of(SCHEMA), broken=broken).read_all()
+    good = coerce(reader, schema_of(SCHEMA), broken=broken).read_all()
     fit = [value is not None and value < 2**63 for value in values]
     names = [str(i) for i in range(len(values))]
     assert good["name"].to_pylist() == [name for name, ok in zip(names, fit, strict=True) if ok]
@@ -136,9 +136,9 @@ def test_a_default_of_a_missing_column_is_the_same_for_a_row_beside_a_broken_one
     schema = schema_of({"id": "long not null", "kind": "string"}, 3)
     schema["fields"][1] |= {"write-default": "new", "initial-default": "new"}
     rows: list[dict[str, Any]] = [{"id": 1}, {"id": 2}, {"id": None}, {"id": 4, "kind": "old"}]
-    good = conform(rows, schema, broken=BrokenRows(5)).read_all()
+    good = coerce(rows, schema, broken=BrokenRows(5)).read_all()
     assert good["kind"].to_pylist() == [None, None, "old"]
-    assert conform(rows[:3], schema, broken=BrokenRows(5)).read_all()["kind"].to_pylist() == ["new", "new"]
+    assert coerce(rows[:3], schema, broken=BrokenRows(5)).read_all()["kind"].to_pylist() == ["new", "new"]
     lines = "\n".join(json.dumps(row) for row in rows).encode()
     read = read_json_lines(pa.BufferReader(lines), schema, "f", broken=BrokenRows(5)).read_all()
     assert read["kind"].to_pylist() == [None, None, "old"]
@@ -157,10 +157,10 @@ def test_a_default_of_a_missing_column_is_the_same_for_a_row_beside_a_broken_one
 def test_a_value_of_quite_another_shape_is_a_broken_row_and_no_other_error(type_: str, value: Any) -> None:
     schema = schema_of({"id": "long", "v": type_})
     with pytest.raises(FileRefused) as refused:
-        conform([{"id": 1, "v": value}], schema).read_all()
+        coerce([{"id": 1, "v": value}], schema).read_all()
     assert refused.value.reason == "wrong_type"
     broken = BrokenRows(5)
-    assert conform([{"id": 1}, {"id": 2, "v": value}], schema, broken=broken).read_all()["id"].to_pylist() == [1]
+    assert coerce([{"id": 1}, {"id": 2, "v": value}], schema, broken=broken).read_all()["id"].to_pylist() == [1]
     assert [row.record for row in broken.rows] == [{"id": 2, "v": value}]
 
 
@@ -172,7 +172,7 @@ def test_columns_of_numpy_and_pandas_are_taken_apart_by_position() -> None:
         "id": pd.Series([1, 2, 3], index=[7, 8, 9]),
         "price": np.array([Decimal("1.00"), Decimal("123.45"), Decimal("2.00")], dtype=object),
     }
-    good = conform(columns, schema_of(SCHEMA), broken=broken).read_all()
+    good = coerce(columns, schema_of(SCHEMA), broken=broken).read_all()
     assert good["id"].to_pylist() == [1, 3]
     assert [row.record for row in broken.rows] == [{"id": 2, "price": Decimal("123.45")}]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakeward.arrow import splitting
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.errors import FileRefused, InvalidInput, LakewardError
 from lakeward.iceberg.partitions import partition_spec
 from tests.unit.arrow.targets import schema_of
@@ -24,7 +24,7 @@ EPOCH = dt.datetime(1970, 1, 1)
 def rows(data: Any, schema: Any, *sources: str) -> list[dict[str, Any]]:
     document = schema if isinstance(schema, dict) and schema.get("type") == "struct" else schema_of(schema)
     terms = splitting.terms(partition_spec(sources, document)[0]["fields"], document)
-    result: list[dict[str, Any]] = conform(data, document, terms).read_all().to_pylist()
+    result: list[dict[str, Any]] = coerce(data, document, terms).read_all().to_pylist()
     return result
 
 
@@ -49,7 +49,7 @@ def test_columns_are_matched_by_name_in_any_order_and_missing_ones_are_null() ->
 )
 def test_every_kind_of_data_gives_the_tables_own_schema(data: Any) -> None:
     schema = schema_of({"a": "long"})
-    result = conform(data, schema).read_all()
+    result = coerce(data, schema).read_all()
     assert result.to_pydict() == {"a": [1, 2]}
     assert result.schema.field("a").metadata[b"PARQUET:field_id"] == b"1"
 
@@ -62,7 +62,7 @@ def test_a_reader_is_not_read_before_it_is_asked_for() -> None:
             taken.append(i)
             yield pa.RecordBatch.from_pydict({"a": [i]})
 
-    reader = conform(
+    reader = coerce(
         pa.RecordBatchReader.from_batches(pa.schema([("a", pa.int64())]), batches()), schema_of({"a": "long"})
     )
     reader.read_next_batch()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import EqualTo
 from pyiceberg.expressions.literals import StringLiteral
 
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter, to_arrow_filter
 from lakeward.errors import ColumnNotFound, InvalidFilter
 from tests.unit.arrow.targets import schema_of
@@ -29,7 +29,7 @@ ROWS: list[dict[str, Any]] = [
 
 def kept(source: Any) -> list[int]:
     schema = schema_of(SCHEMA)
-    table = conform(ROWS, schema).read_all().append_column("row", pa.array(range(len(ROWS))))
+    table = coerce(ROWS, schema).read_all().append_column("row", pa.array(range(len(ROWS))))
     found = parse_filter(source)
     assert found is not None
     rows: list[int] = table.filter(to_arrow_filter(found, schema)).column("row").to_pylist()
@@ -114,7 +114,7 @@ def test_literals_of_every_type_find_their_row(text: str) -> None:
     schema = schema_of(EVERYTHING)
     found = parse_filter(text)
     assert found is not None
-    batch = conform([EVERY_VALUE], schema).read_next_batch()
+    batch = coerce([EVERY_VALUE], schema).read_next_batch()
     assert batch.filter(to_arrow_filter(found, schema)).num_rows == 1
 
 
@@ -168,7 +168,7 @@ ODD_ROWS: list[dict[str, Any]] = [
 def test_what_stands_in_quotes_is_meant_as_it_stands(text: str, rows: list[int]) -> None:
     schema = schema_of(ODD)
     given = [row | ({"day": "+" + row["day"]} if row.get("day", "").startswith("12024") else {}) for row in ODD_ROWS]
-    table = conform(given, schema).read_all().append_column("row", pa.array(range(len(given))))
+    table = coerce(given, schema).read_all().append_column("row", pa.array(range(len(given))))
     found = parse_filter(text)
     assert found is not None
     assert table.filter(to_arrow_filter(found, schema)).column("row").to_pylist() == rows
@@ -207,7 +207,7 @@ def test_a_refusal_says_where_and_why_in_words_of_its_own(text: str, what: str) 
 
 def test_columns_of_nanoseconds_are_compared_too() -> None:
     schema = schema_of({"at": "timestamptz_ns"}, format_version=3)
-    table = conform([{"at": "2024-01-31T10:00:00.000000001Z"}, {"at": "2024-01-31T10:00:00Z"}], schema).read_all()
+    table = coerce([{"at": "2024-01-31T10:00:00.000000001Z"}, {"at": "2024-01-31T10:00:00Z"}], schema).read_all()
     found = parse_filter("at > '2024-01-31T10:00:00Z'")
     assert found is not None
     assert table.filter(to_arrow_filter(found, schema)).num_rows == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lakeward.arrow import json_values
 from lakeward.arrow.accepted import decode
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.json_lines import encode_lines, write_json_lines
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.arrow.target import WriteTarget
@@ -40,7 +40,7 @@ def parse(text: str | bytes, schema: Document) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "none"])
 def test_every_type_is_read_back_the_same(tmp_path: Path, codec: str) -> None:
     target = target_for(tmp_path, EVERYTHING, file_format="json", compression=codec)
-    data = conform([EVERY_VALUE, {}], target.schema).read_all()
+    data = coerce([EVERY_VALUE, {}], target.schema).read_all()
     (file,) = write_json_lines(target, data)
     assert read(target, file).equals(data)
     assert (file.file_type, file.row_count, file.is_compressed) == ("json", 2, codec != "none")
@@ -51,7 +51,7 @@ def test_every_type_is_read_back_the_same(tmp_path: Path, codec: str) -> None:
 
 def test_values_are_icebergs_single_values_in_json() -> None:
     schema = schema_of(EVERYTHING)
-    line = json.loads(encode_lines(conform([EVERY_VALUE], schema).read_next_batch(), schema))
+    line = json.loads(encode_lines(coerce([EVERY_VALUE], schema).read_next_batch(), schema))
     assert {name: line[name] for name in ("dec", "day", "t", "ts", "tz", "u", "fx")} == {
         "dec": "-1.25",
         "day": "1960-02-29",
@@ -66,7 +66,7 @@ def test_values_are_icebergs_single_values_in_json() -> None:
 
 def test_what_is_not_a_number_is_kept() -> None:
     schema = schema_of({"d": "double", "f": "float"})
-    batch = conform(
+    batch = coerce(
         {"d": [math.nan, math.inf, -math.inf, -0.0], "f": [math.nan, 1.5, None, 0.1]}, schema
     ).read_next_batch()
     lines = encode_lines(batch, schema)
@@ -127,7 +127,7 @@ def test_any_value_in_any_nesting_comes_back(data: st.DataObject) -> None:
         )
     )
     schema = schema_of(nested)
-    batch = conform(rows, schema).read_next_batch()
+    batch = coerce(rows, schema).read_next_batch()
     assert str(parse(encode_lines(batch, schema), schema)) == str(batch.to_pylist())
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakeward.arrow import file_writer
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.arrow.pruning import Pruner, may_match, row_groups
 from lakeward.arrow.target import WriteTarget
@@ -232,7 +232,7 @@ def cases(draw: Any) -> tuple[Document, list[dict[str, Any]], str, list[tuple[st
 
 
 def plain(schema: Document, rows: list[dict[str, Any]], source: Any) -> pa.Table:
-    table = conform(rows, schema).read_all()
+    table = coerce(rows, schema).read_all()
     return table.filter(bind_filter(parsed(source), schema).arrow)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeward.arrow.broken_rows import BrokenRows
-from lakeward.arrow.coerce import conform
+from lakeward.arrow.coerce import coerce
 from lakeward.arrow.splitting import check_held, split, terms, transformed
 from lakeward.errors import FileRefused
 from lakeward.iceberg.arrow import to_arrow_type
@@ -137,9 +137,9 @@ def test_what_no_manifest_holds_is_refused_by_name_as_a_row(type_: str, transfor
     )
     table = pa.table({"id": [1, 2], "x": pa.chunked_array([good, bad]).combine_chunks()})
     with pytest.raises(FileRefused, match=message) as caught:
-        conform(table, schema, spec_terms).read_all()
+        coerce(table, schema, spec_terms).read_all()
     assert caught.value.reason == "wrong_partition"
     broken = BrokenRows(5)
-    assert conform(table, schema, spec_terms, broken).read_all()["id"].to_pylist() == [1]
+    assert coerce(table, schema, spec_terms, broken).read_all()["id"].to_pylist() == [1]
     assert [row.reason for row in broken.rows] == ["wrong_partition"]
-    assert conform(table, schema, terms(spec_of(schema, ("id", "identity"))["fields"], schema)).read_all().num_rows == 2
+    assert coerce(table, schema, terms(spec_of(schema, ("id", "identity"))["fields"], schema)).read_all().num_rows == 2

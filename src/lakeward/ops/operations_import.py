@@ -31,8 +31,8 @@ from lakeward.ops.records.operations import (
 )
 from lakeward.ops.records.schema_versions import EvolutionType, SchemaChange, SchemaDefinition
 from lakeward.ops.schema_versions import MAX_INT32
-from lakeward.ops.sql import foreign_metadata, schema_versions
-from lakeward.ops.sql import positions as markers
+from lakeward.ops.sql import foreign_operations, schema_versions
+from lakeward.ops.sql import positions as position_store
 from lakeward.registry.handle import Registry
 from lakeward.validation import MAX_INTEGER
 
@@ -51,7 +51,7 @@ class TableImport(msgspec.Struct, frozen=True):
     refused: list[str]  # which, and why
 
 
-def import_metadata(registry: Registry, source_url: str, source_schema: str = "cartridge_warp") -> list[TableImport]:
+def import_operations(registry: Registry, source_url: str, source_schema: str = "cartridge_warp") -> list[TableImport]:
     """Read the five tables of a PostgreSQL schema, and keep what is not here yet; what became of each table's rows.
 
     Runs, errors and dead letters are known again by their ids there, versions of schemas by their numbers; what has ended
@@ -68,7 +68,7 @@ def import_metadata(registry: Registry, source_url: str, source_schema: str = "c
         if source.is_sqlite:
             raise InvalidInput(f"{source.shown_url!r} is no PostgreSQL database; write postgresql://user@host/database")
         with source.read() as connection:
-            there = foreign_metadata.names(connection, source_schema)
+            there = foreign_operations.names(connection, source_schema)
         if not there & _KEEP.keys():
             raise InvalidInput(
                 f"the schema {source_schema!r} of {source.shown_url} has none of the tables {', '.join(_KEEP)}; name the schema "
@@ -85,7 +85,7 @@ def _table(registry: Registry, source: Database, schema: str, name: str) -> Tabl
     refused: list[str] = []
     seen: set[Any] = set()
     with source.read() as connection:
-        for rows in _batches(foreign_metadata.rows(connection, schema, name)):
+        for rows in _batches(foreign_operations.rows(connection, schema, name)):
             for row, outcome in zip(rows, _import(registry, name, prefix, rows, seen), strict=True):
                 if isinstance(outcome, str):
                     kept[outcome] += 1
@@ -217,20 +217,20 @@ def _run(connection: sa.Connection, prefix: str, row: Row, column: str = "sync_r
 
 
 def _imported_id(connection: sa.Connection, name: str, prefix: str, key: Any) -> int | None:
-    found = None if key is None else foreign_metadata.imported(connection, name, f"{prefix}{key}")
+    found = None if key is None else foreign_operations.imported(connection, name, f"{prefix}{key}")
     return None if found is None else found[0]
 
 
 def _keep(connection: sa.Connection, name: str, key: str, values: dict[str, Any]) -> str:
     """Insert a row; or end the one that came over before, where it waits still."""
-    found = foreign_metadata.imported(connection, name, key)
+    found = foreign_operations.imported(connection, name, key)
     if found is None:
-        foreign_metadata.insert(connection, name, {**values, "import_key": key})
+        foreign_operations.insert(connection, name, {**values, "import_key": key})
         return "imported"
     row_id, status = found
     if status not in _WAITING or values["status"] in _WAITING:
         return "present"
-    foreign_metadata.update(connection, name, row_id, values)
+    foreign_operations.update(connection, name, row_id, values)
     return "ended"
 
 
@@ -272,10 +272,10 @@ def _sync_marker(connection: sa.Connection, prefix: str, row: Row) -> str:
     if not isinstance(row["position_data"], dict):
         raise InvalidInput("position_data is no object")
     changed = _time(row, "last_updated")
-    found = markers.load(connection, schema_name, table_name, kind, lock=True)
+    found = position_store.load(connection, schema_name, table_name, kind, lock=True)
     if found is not None and found.last_updated >= changed:
         return "present"
-    markers.upsert(
+    position_store.upsert(
         connection, schema_name, table_name, kind, row["position_data"], changed, _run(connection, prefix, row)
     )
     return "imported"
@@ -363,7 +363,7 @@ def _dead_letter(connection: sa.Connection, prefix: str, row: Row) -> str:
     # A second row of one source record stays apart here, as does one whose id no index holds; its envelope has the id.
     apart = source_id is not None and (
         len(source_id.encode()) > MAX_SOURCE_ID
-        or foreign_metadata.has_source_record(connection, schema_name, table_name, source_id, but=key)
+        or foreign_operations.has_source_record(connection, schema_name, table_name, source_id, but=key)
     )
     waits = status == DeadLetterStatus.PENDING
     values = {
