@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 import lakeward
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget, table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.db import dialect
 from lakeward.iceberg import metadata
@@ -25,7 +25,7 @@ from lakeward.lake import writes
 from lakeward.log import compact as log_compact
 from lakeward.log import registration as log
 from lakeward.log import topics
-from lakeward.log.write import log_target, write_records
+from lakeward.log.write import segment_target, write_records
 from lakeward.maintenance import cleaner
 from lakeward.ops.counted_runs import AtOnce
 from lakeward.ops.records.operations import SyncMode
@@ -81,7 +81,7 @@ def write(registry: Registry, step: str) -> None:
         output.write(b"PAR1 and then nothing")
         output.flush()
         die()
-    files = write_arrow(WriteTarget(table, metadata, intent, engine), ROWS)
+    files = write_arrow(table_target(table, metadata, intent, engine), ROWS)
     if step == "files":
         die()
     if step == "transaction":
@@ -95,7 +95,7 @@ def write_with_letters(registry: Registry, step: str) -> None:
     bad_row: dict[str, Any] = {"id": "no number", "name": "n0"}
     make = writes.writer_for([*ROWS, bad_row], "lakeward")
 
-    def make_and_die(target: WriteTarget) -> list[DataFile]:
+    def make_and_die(target: TableTarget) -> list[DataFile]:
         files = make(target)
         if step == "letters' files":
             die()
@@ -129,7 +129,7 @@ def flush(registry: Registry, step: str) -> None:
 def replace(registry: Registry, step: str) -> None:
     """Replace the partition name=n0 by one row."""
 
-    def make(target: WriteTarget) -> list[DataFile]:
+    def make(target: TableTarget) -> list[DataFile]:
         files = write_arrow(target, [{"id": 100, "name": "n0"}])
         if step == "replacement's files":
             die()
@@ -137,7 +137,7 @@ def replace(registry: Registry, step: str) -> None:
             die_at_commit(registry, "UPDATE tables")
         return files
 
-    writes.replace_partition(registry, NAME, {"name": "n0"}, make)
+    writes.write(registry, NAME, make, partition={"name": "n0"})
     die()
 
 
@@ -171,7 +171,7 @@ def compact(registry: Registry, step: str) -> None:
         die()
     engine = registry.engine(table.location)
     rows = pa.concat_tables(pq.read_table(pa.BufferReader(engine.read(file.file_path))) for file in old)
-    files = write_arrow(WriteTarget(table, metadata, intent, engine), rows)
+    files = write_arrow(table_target(table, metadata, intent, engine), rows)
     if step == "compacted files":
         die()
     if step == "swap transaction":
@@ -194,7 +194,7 @@ def append(registry: Registry, step: str) -> None:
     intent = intents.open_intent(registry, topic)
     if step == "append intent":
         die()
-    files = write_records(log_target(topic, intent, registry.engine(topic.location)), topic, RECORDS)
+    files = write_records(segment_target(topic, intent, registry.engine(topic.location)), topic, RECORDS)
     if step == "segment files":
         die()
     if step == "append transaction":
@@ -238,7 +238,7 @@ def live_writer(registry: Registry) -> None:
     """Declare a write, say so, wait to be told, and register: for longer than the lease."""
     table, metadata = tables.load_with_metadata(registry, NAME)
     intent = intents.open_intent(registry, table)
-    files = write_arrow(WriteTarget(table, metadata, intent, registry.engine(table.location)), ROWS)
+    files = write_arrow(table_target(table, metadata, intent, registry.engine(table.location)), ROWS)
     print("written", flush=True)
     sys.stdin.readline()
     registration.register(registry, table, intent, files)

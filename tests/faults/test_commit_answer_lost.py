@@ -14,7 +14,7 @@ import pytest
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
 from lakeward.db import lock_order
 from lakeward.errors import RegistryUnavailable
-from lakeward.registry import intents, resolve_unknown_commit
+from lakeward.registry import intents
 from lakeward.tables import registration
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
 from tests.support.lakes import make_table as make_lake_table
@@ -33,7 +33,7 @@ def proxy(made_pg_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve_unknown_commit, "SETTLE_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(intents, "SETTLE_WAIT_SECONDS", 0.02)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_empty_batch_s_lost_answer_is_settled_too(lake: Lake, proxy: Proxy, c
 def test_a_registry_that_stays_away_leaves_the_outcome_open_and_the_batch_key_settles_it(
     lake: Lake, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_unknown_commit, "SETTLE_SECONDS", 1.2)
+    monkeypatch.setattr(intents, "SETTLE_SECONDS", 1.2)
     with pytest.raises(RegistryUnavailable, match=r"is not known: its files are kept\. Send it again with its key"):
         lake.append(NAME, when_read(proxy, cut, stay_down=True), batch=("s", "1", 0, 6))
     proxy.come_back()
@@ -200,6 +200,37 @@ def test_an_append_to_the_log_with_a_lost_answer_is_there_once(
     assert rows_of(lake.registry, "pending_writes") == []
     if producer is not None:
         assert lake.log.append("log", ["x"], producer=producer).segments == result.segments
+
+
+@BOTH
+def test_a_merge_of_segments_with_a_lost_answer_is_made_once(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    MetadataStore(lake).create_topic(TopicConfig("log", 1))
+    for value in ("a", "b", "c"):
+        lake.log.append("log", [value])
+    proxy.cut(cut, statement=b"INSERT INTO segments")
+    assert lake.log.compact_segments("log").before == 3
+    assert proxy.made == 1
+    rows = [row for batch in lake.log.scan("log") for row in batch.to_pylist()]
+    assert [(row["offset"], row["value"]) for row in rows] == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert len(rows_of(lake.registry, "segments")) == 1
+    assert rows_of(lake.registry, "pending_writes") == []
+
+
+def test_an_append_that_recovery_has_taken_and_another_has_made_under_its_key_is_a_replay(
+    lake: Lake, proxy: Proxy, made_pg_url: str, tmp_path: Path
+) -> None:
+    def make() -> None:
+        with open_lake(made_pg_url, tmp_path) as other:
+            with other.registry.database.transaction() as connection:
+                connection.exec_driver_sql("UPDATE pending_writes SET recovered_at = now(), sweep_after = now()")
+            other.log.append("log", ["theirs"], producer=("p", 1))
+
+    MetadataStore(lake).create_topic(TopicConfig("log", 1))
+    mine = when_read(proxy, "before", rows=[{"value": "mine"}], then=make)
+    result = lake.log.append("log", mine, producer=("p", 1))
+    assert (proxy.made, result.replayed) == (1, True)
+    assert [row["value"] for batch in lake.log.scan("log") for row in batch.to_pylist()] == [b"theirs"]
+    assert rows_of(lake.registry, "pending_writes") == []
 
 
 @BOTH

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward import Lake
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.names import TableName
 from lakeward.registry import intents
@@ -24,7 +24,7 @@ def rewritten(lake: Lake, name: TableName, old: Sequence[RegisteredFile]) -> tup
     engine = registry.engine(table.location)
     rows = pa.concat_tables(pq.read_table(pa.BufferReader(engine.read(file.file_path))) for file in old)
     intent = intents.open_intent(registry, table)
-    return table, intent, write_arrow(WriteTarget(table, metadata, intent, engine), rows)
+    return table, intent, write_arrow(table_target(table, metadata, intent, engine), rows)
 
 
 def swapped(lake: Lake, name: TableName, old: Sequence[RegisteredFile] | None = None) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from lakeward.arrow.imports import import_files, located
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, InvalidInput, ObjectNotFound
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.locations import LOCAL_SCHEME, local_path
@@ -128,7 +128,7 @@ def content_of(given: Sequence[Given]) -> str:
     return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def take(target: WriteTarget, files: Sequence[Given]) -> list[DataFile]:
+def take(target: TableTarget, files: Sequence[Given]) -> list[DataFile]:
     """Copy the files into the intent's prefix, and check what the table's schema and partitions say of each.
 
     Raises:

@@ -20,7 +20,7 @@ from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, row_of, sift
 from lakeward.arrow.coerce import Wanted, checked_values, run
 from lakeward.arrow.file_writer import HashingOutput, Part, partition_terms, write_files
 from lakeward.arrow.parquet_check import DAMAGED, ParquetSource
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import ParquetSink
 from lakeward.errors import FileRefused, ObjectNotFound
 from lakeward.storage.engine import CHUNK_SIZE, StorageEngine
@@ -52,7 +52,7 @@ class TextSource:
     read: ReadText
 
 
-def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
+def import_files(target: TableTarget, paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
     """Copy or rewrite files into the intent's prefix, as files of the table. Nothing is registered.
 
     `paths`: local paths, or 's3://' locations, which are read with the table's own settings if it stands on S3 too. Columns
@@ -101,7 +101,7 @@ def import_files(target: WriteTarget, paths: Iterable[str | os.PathLike[str]]) -
 
 # Checks -----------------------------------------------------------------------------------------------------------------
 def _checked(
-    target: WriteTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
+    target: TableTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
 ) -> ParquetSource | TextSource:
     read = _reader_of_text(path, location, engine, quotes=not REDACTED_COLUMNS.of(target.metadata.properties))
     if read is None:
@@ -181,7 +181,7 @@ def _head(source: pa.NativeFile) -> bytes:
 
 
 # Copies -----------------------------------------------------------------------------------------------------------------
-def _single_partition(target: WriteTarget, source: ParquetSource) -> PartitionValues | None:
+def _single_partition(target: TableTarget, source: ParquetSource) -> PartitionValues | None:
     """The one partition that all rows are in, if the file can be taken byte for byte; none if it must be rewritten."""
     if not source.fits_as_it_is:
         return None
@@ -208,14 +208,14 @@ def _single_partition(target: WriteTarget, source: ParquetSource) -> PartitionVa
     return next(iter(found.values()))
 
 
-def _current(target: WriteTarget, field: pa.Field) -> str:
+def _current(target: TableTarget, field: pa.Field) -> str:
     """The name that the table has for a file's column, by field id."""
     wanted = statistics.field_id(field)
     name: str = next((f["name"] for f in target.schema["fields"] if f["id"] == wanted), field.name)
     return name
 
 
-def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues) -> DataFile | None:
+def _copy(target: TableTarget, source: ParquetSource, partition: PartitionValues) -> DataFile | None:
     """None: some of its values are damaged, and it must be rewritten without those rows."""
     location = target.next_location("parquet")
     with source.engine.open_input(source.location) as opened, target.engine.open_output(location) as output:
@@ -227,7 +227,7 @@ def _copy(target: WriteTarget, source: ParquetSource, partition: PartitionValues
     except FileRefused as error:
         if target.broken is None or error.reason != "wrong_type":
             raise
-        target.engine.delete([location], below=target.table.location)
+        target.engine.delete([location], below=target.location)
         return None
     part = Part.of(target, partition)
     return DataFile(
@@ -264,7 +264,7 @@ def _check_pages(engine: StorageEngine, location: str, name: str) -> None:
 
 # Rewriting --------------------------------------------------------------------------------------------------------------
 def _batches(
-    target: WriteTarget, sources: Sequence[ParquetSource | TextSource], wanted: Wanted
+    target: TableTarget, sources: Sequence[ParquetSource | TextSource], wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
     for source in sources:
         if isinstance(source, TextSource):
@@ -273,7 +273,7 @@ def _batches(
             yield from _parquet_batches(source, wanted, target.broken)
 
 
-def _text_batches(target: WriteTarget, source: TextSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
+def _text_batches(target: TableTarget, source: TextSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
     with source.engine.open_input(source.location) as opened:
         yield from source.read(opened, target.schema, source.name, partition_terms(target), broken)
 

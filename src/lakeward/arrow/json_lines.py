@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakeward.arrow import json_values, statistics
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.file_writer import HashingOutput, Part, partition_terms, write_files
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget, WriteTarget
 from lakeward.errors import InvalidSetting
 from lakeward.tables.records.files import DataFile, FileStatistics
 from lakeward.tables.records.tables import Document
@@ -23,7 +23,7 @@ CODECS: dict[str, str | None] = {"zstd": "zstd", "gzip": "gzip", "none": None, "
 _EXTENSIONS = {"zstd": "json.zst", "gzip": "json.gz", None: "json"}
 
 
-def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
+def write_json_lines(target: TableTarget, data: Any) -> list[DataFile]:
     """Write data (see `coerce`) as JSON lines below the intent's prefix; no rows, no file. Nothing is registered.
 
     Rows that do not fit go to `target.broken`, if there is one.
@@ -33,7 +33,7 @@ def write_json_lines(target: WriteTarget, data: Any) -> list[DataFile]:
         InvalidSetting: a compression that JSON lines do not have.
         StorageError: a file could not be written.
     """
-    json_codec(target.metadata.compression)
+    json_codec(target.compression)
     rows = coerce(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
     return write_files(target, rows, JsonSink)
 
@@ -55,7 +55,7 @@ class JsonSink:
 
     def __init__(self, target: WriteTarget, part: Part) -> None:
         self._target, self._part = target, part
-        self._codec = json_codec(target.metadata.compression)
+        self._codec = json_codec(target.compression)
         self._location = target.next_location(_EXTENSIONS[self._codec])
         self._leaves = [leaf for leaf in statistics.leaves(target.schema) if not leaf.repeated]
         self._rows = 0

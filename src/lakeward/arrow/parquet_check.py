@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from lakeward.arrow import statistics
 from lakeward.arrow.casts import Key, by_name
 from lakeward.arrow.coerce import Plan, Wanted, null_in_required, schema_plan
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, LakewardError
 from lakeward.iceberg import schemas
 from lakeward.iceberg.types import struct_fields
@@ -38,7 +38,7 @@ class ParquetSource:
     fits_as_it_is: bool
 
 
-def check(name: str, location: str, engine: StorageEngine, target: WriteTarget, wanted: Wanted) -> ParquetSource:
+def check(name: str, location: str, engine: StorageEngine, target: TableTarget, wanted: Wanted) -> ParquetSource:
     """Check a file against a table by its footer; of its data only required columns without null counts are read. Where the
     target takes rows that do not fit, nulls in those columns are left to whoever reads the rows.
 
@@ -156,7 +156,7 @@ def _has_nulls(
     schema: pa.Schema,
     plan: Plan,
     wanted: Wanted,
-    target: WriteTarget,
+    target: TableTarget,
 ) -> bool:
     """Whether a required column has nulls. Raises FileRefused (null_in_required): and the target takes no such rows."""
     try:

@@ -14,12 +14,11 @@ import pyarrow as pa
 from lakeward.arrow.broken_rows import BrokenRows
 from lakeward.errors import InvalidSetting
 from lakeward.iceberg import schemas
-from lakeward.log.records import Topic
 from lakeward.storage import locations
 from lakeward.storage.engine import StorageEngine
 from lakeward.tables.records.files import Intent
 from lakeward.tables.records.properties import COMPRESSION_LEVEL, TARGET_FILE_SIZE
-from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.records.tables import UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 
 # A table's compression -> pyarrow's codec of Parquet pages; none for no compression.
 PARQUET_CODECS: dict[str, str] = {
@@ -27,37 +26,23 @@ PARQUET_CODECS: dict[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteTarget:
-    """A table at one version of its metadata (or a topic), and the intent below whose prefix every file goes.
+    """What files are made of rows, and where: each below the prefix of one intent, which the target counts them for."""
 
-    One target serves one intent: the numbers of its files are counted here.
-    """
-
-    table: Table | Topic
-    metadata: TableMetadata
+    location: str  # of the table or topic
     intent: Intent
     engine: StorageEngine
+    schema: Document
+    compression: str
+    file_size: int  # bytes at which a file is closed and the next one begun; a file may pass it by one row group
+    spec: Document = field(default_factory=UNPARTITIONED.copy)
+    sort_by: Document = field(default_factory=UNSORTED.copy)
+    compression_level: int | None = None
     # Set where others, such as Spark's tasks, may have left other files below the prefix, or may still write there when the
     # write is over.
     outlived: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
-    # Where rows go that break the table's schema; none refuses the write for them.
-    broken: BrokenRows | None = field(default=None, repr=False, compare=False)
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False, compare=False)
-
-    @property
-    def of_table(self) -> Table:
-        """The table, for writers that need one."""
-        assert isinstance(self.table, Table)
-        return self.table
-
-    @property
-    def schema(self) -> Document:
-        return self.metadata.schema
-
-    @property
-    def spec(self) -> Document:
-        return self.metadata.partition_by
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -66,25 +51,54 @@ class WriteTarget:
 
     @property
     def codec(self) -> str:
-        """pyarrow's name of the Parquet codec. Raises InvalidSetting: the table's compression is unknown."""
-        return parquet_codec(self.metadata.compression)
+        """pyarrow's name of the Parquet codec. Raises InvalidSetting: the compression is unknown."""
+        return parquet_codec(self.compression)
 
     @property
     def is_compressed(self) -> bool:
         return self.codec != "none"
 
-    @property
-    def compression_level(self) -> int | None:
-        return COMPRESSION_LEVEL.of(self.metadata.properties)
-
-    @property
-    def file_size(self) -> int:
-        """Bytes at which a file is closed and the next one begun; a file may pass it by one row group."""
-        return TARGET_FILE_SIZE.of(self.metadata.properties)
-
     def next_location(self, extension: str) -> str:
         """The location of the write's next file."""
         return self.intent.prefix + locations.file_name(next(self._numbers), extension)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTarget(WriteTarget):
+    """A table at one version of its metadata."""
+
+    table: Table
+    metadata: TableMetadata
+    # Where rows go that break the table's schema; none refuses the write for them.
+    broken: BrokenRows | None = field(default=None, repr=False, compare=False)
+
+
+def table_target(
+    table: Table,
+    metadata: TableMetadata,
+    intent: Intent,
+    engine: StorageEngine,
+    *,
+    file_size: int | None = None,
+    outlived: threading.Event | None = None,
+    broken: BrokenRows | None = None,
+) -> TableTarget:
+    """A write to a table as its metadata says; `file_size` in place of the table's own."""
+    return TableTarget(
+        location=table.location,
+        intent=intent,
+        engine=engine,
+        schema=metadata.schema,
+        compression=metadata.compression,
+        file_size=TARGET_FILE_SIZE.of(metadata.properties) if file_size is None else file_size,
+        spec=metadata.partition_by,
+        sort_by=metadata.sort_by,
+        compression_level=COMPRESSION_LEVEL.of(metadata.properties),
+        outlived=threading.Event() if outlived is None else outlived,
+        table=table,
+        metadata=metadata,
+        broken=broken,
+    )
 
 
 def arrow_schema(schema: Document) -> pa.Schema:

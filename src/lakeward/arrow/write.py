@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from lakeward.arrow import splitting, statistics
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.file_writer import HashingOutput, Part, checksum_of, partition_terms, write_files
-from lakeward.arrow.target import WriteTarget, arrow_schema
+from lakeward.arrow.target import TableTarget, WriteTarget, arrow_schema
 from lakeward.storage.parquet_footers import encode_footer
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
 
 
-def write_arrow(target: WriteTarget, data: Any) -> list[DataFile]:
+def write_arrow(target: TableTarget, data: Any) -> list[DataFile]:
     """Write data (see `coerce`) as Parquet files below the intent's prefix; no rows, no file. Nothing is registered.
 
     One file a partition, and another one past the table's target size (128 MB unless 'write.target-file-size-bytes' says
@@ -42,7 +42,7 @@ class ParquetSink:
         self._target, self._part = target, part
         self._location = target.next_location("parquet")
         self._leaves = statistics.leaves(target.schema)
-        self._order = target.metadata.sort_by["fields"]
+        self._order = target.sort_by["fields"]
         self._order_terms = splitting.terms(self._order, target.schema)
         self._nans: dict[int, int] = {}
         self._uuids = statistics.UuidStatistics(self._leaves)
@@ -121,7 +121,7 @@ class ParquetSink:
             row_count=footer.num_rows,
             schema_id=target.schema["schema-id"],
             spec_id=target.spec["spec-id"],
-            sort_order_id=target.metadata.sort_order_id if self._groups == 1 else 0,
+            sort_order_id=target.sort_by["order-id"] if self._groups == 1 else 0,
             partition=self._part.values,
             partition_path=self._part.path,
             statistics=self._uuids.merged(statistics.from_footer(footer, target.schema, self._nans, ids=ids)),

@@ -16,7 +16,7 @@ from lakeward.names import NamespaceName, TableName, parse_table
 from lakeward.ops.records.operations import DeadLetter
 from lakeward.registry import Registry, open_registry
 from lakeward.tables.records.files import AppendResult
-from lakeward.tables.records.tables import Table, TableMetadata
+from lakeward.tables.records.tables import UNSORTED, Table, TableMetadata
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +132,7 @@ class Lake:
         spec, last_partition_id = iceberg.partitions.partition_spec(
             partition_by, document, 0, tables.tables.FIRST_PARTITION_ID
         )
-        order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else tables.tables.UNSORTED
+        order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else UNSORTED
         identifier = parse_table(name)
         self.create_namespace(identifier.namespace)
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,10 +24,9 @@ from lakeward.log.registration import ProducerKey, SegmentFile
 from lakeward.log.sql import partitions
 from lakeward.maintenance import log_retention
 from lakeward.ops.counted_runs import Completed, Joined
-from lakeward.ops.records.operations import OperationType, SyncMode, SyncRunStatistics
+from lakeward.ops.records.operations import OperationType, SyncMode
 from lakeward.ops.run_recorder import recorded
 from lakeward.registry import Registry, intents
-from lakeward.registry.resolve_unknown_commit import Also, is_settled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,30 +91,18 @@ class TopicLog:
         registry = self.registry
         if producer is not None and (first := log.first_answer(registry, found, producer)) is not None:
             return first
-        started = time.perf_counter()
-        intent = intents.open_intent(registry, found)
-        target = log_write.log_target(found, intent, registry.engine(found.location))
-        try:
+        started, outlived = time.perf_counter(), threading.Event()
+        with intents.declared(registry, found, outlived=outlived) as intent:
+            target = log_write.segment_target(found, intent, registry.engine(found.location), outlived=outlived)
             files = _write(target, found, records, partition, key)
             wrote = time.perf_counter() - started
+            is_outlived = outlived.is_set()
             if not files and producer is None:  # nothing to commit, and no key to remember
-                intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+                intents.give_up(registry, intent, sweep_again=is_outlived)
                 return LogAppendResult(topic=found.name, records=0, segments=[], bytes=0)
-            result = log.register(
-                registry,
-                found,
-                intent,
-                files,
-                producer=producer,
-                also=_counted(run, files),
-                outlived=target.outlived.is_set(),
-            )
-        except BaseException as error:
-            if is_settled(error):
-                intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
-            raise
-        if result.replayed:
-            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+            result = log.register(registry, found, intent, files, producer=producer, run=run, outlived=is_outlived)
+            if result.replayed:
+                intents.give_up(registry, intent, sweep_again=is_outlived)
         return msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
 
     def read(
@@ -194,14 +182,6 @@ def _write(
 
         return write_dataframe(target, topic, records, partition, key)
     return log_write.write_records(target, topic, records, partition, key)
-
-
-def _counted(run: Joined | None, files: Sequence[SegmentFile]) -> Also | None:
-    if run is None:
-        return None
-    records = sum(file.records for file in files)
-    counts = SyncRunStatistics(records, records, bytes_processed=sum(file.size for file in files))
-    return lambda connection, now: run.count(connection, counts, now)
 
 
 def _check_producer(producer: Any) -> None:

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from lakeward.arrow.broken_rows import BrokenRow
 from lakeward.arrow.coerce import are_columns, coerce
 from lakeward.arrow.file_writer import partition_terms
 from lakeward.arrow.json_lines import write_json_lines
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.background import Worker, begin
 from lakeward.errors import InvalidInput
@@ -25,9 +26,8 @@ from lakeward.ops.counted_runs import Counting, Joined
 from lakeward.ops.records.operations import OperationType, SyncMode
 from lakeward.ops.run_recorder import Recorder, of_table
 from lakeward.registry import Registry, intents
-from lakeward.registry.resolve_unknown_commit import is_settled
 from lakeward.tables import registration, tables
-from lakeward.tables.records.files import AppendResult, DataFile, Intent
+from lakeward.tables.records.files import AppendResult, DataFile
 from lakeward.tables.records.tables import Table, TableMetadata
 
 QUEUE_LIMIT = 16  # batches between `write` and the file: a full queue makes `write` wait
@@ -223,13 +223,14 @@ class _OpenFile:
     def __init__(self, registry: Registry, table: Table, metadata: TableMetadata) -> None:
         self._registry = registry
         self.table, self.metadata = table, metadata
-        self.intent: Intent = intents.open_intent(registry, self.table)
+        self._declared = ExitStack()  # left with an error, the write is given up
+        self.intent = self._declared.enter_context(intents.declared(registry, self.table))
         self.rows = 0
         self.bytes = 0
         self.opened = time.monotonic()
         self._queue: queue.Queue[pa.RecordBatch | None] = queue.Queue(QUEUE_LIMIT)
         self._broken = invalid_rows.broken_rows(self.metadata)
-        self._target = WriteTarget(self.table, self.metadata, self.intent, registry.engine(self.table.location))
+        self._target = table_target(self.table, self.metadata, self.intent, registry.engine(self.table.location))
         self._files = begin("lakeward-file", self._write)
 
     @property
@@ -280,14 +281,13 @@ class _OpenFile:
 
     def commit(self, run: Counting) -> AppendResult:
         try:
-            self._hand_over(None)
-            files = self._files.result()
-            dead = invalid_rows.letters_of(self.table, self.metadata, self._broken)
-            return registration.register(self._registry, self.table, self.intent, files, letters=dead, run=run)
+            with self._declared:
+                self._hand_over(None)
+                files = self._files.result()
+                dead = invalid_rows.letters_of(self.table, self.metadata, self._broken)
+                return registration.register(self._registry, self.table, self.intent, files, letters=dead, run=run)
         except BaseException as error:
             log.error("rows_not_committed", table=str(self.table.identifier), rows=self.rows, error=str(error))
-            if is_settled(error):
-                intents.give_up(self._registry, self.intent)
             raise
 
     def give_up(self) -> None:

@@ -150,7 +150,7 @@ class StorageManager:
 
         def write(which: tables.Which, data: Any, counting: Counting) -> AppendResult:
             make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.replace_partition(self.registry, which, partition, make, batch=key, sync=sync, run=counting)
+            return writes.write(self.registry, which, make, partition=partition, batch=key, sync=sync, run=counting)
 
         return ingest.ingest(self.registry, name, data, write, batch=key, run=run)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,10 +18,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from lakeward import snapshots, validation
-from lakeward.arrow.growth import SchemaGrows
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.growth import Growth, SchemaGrows
+from lakeward.arrow.target import TableTarget, table_target
 from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, LakewardError
-from lakeward.lake import invalid_rows
+from lakeward.lake.invalid_rows import broken_rows, letters_of, values_hidden
 from lakeward.logs import log
 from lakeward.names import is_storable
 from lakeward.ops.counted_runs import Counting
@@ -26,7 +29,6 @@ from lakeward.ops.dead_letters import Repair
 from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus
 from lakeward.registry import Registry, intents
 from lakeward.registry.leases import Lease
-from lakeward.registry.resolve_unknown_commit import is_settled
 from lakeward.tables import evolution, registration, retirement, tables
 from lakeward.tables.records.files import AppendResult, Batch, DataFile, partition_key
 from lakeward.tables.records.tables import Table, TableMetadata
@@ -36,7 +38,8 @@ MAX_GROWTHS = 100  # of a table, for one write
 MAX_KEY = 1_000  # bytes of a stream's name or a batch's id, which one index holds together
 
 BatchKey: TypeAlias = "Batch | tuple[str, str] | tuple[str, str, Any, Any] | None"
-Write = Callable[[WriteTarget], list[DataFile]]
+Partition: TypeAlias = "Mapping[str, Any] | str"
+Write = Callable[[TableTarget], list[DataFile]]
 
 
 def batch_of(key: BatchKey) -> Batch | None:
@@ -82,109 +85,37 @@ def write(
     which: tables.Which,
     make: Write,
     *,
+    partition: Partition | None = None,
     batch: Batch | None = None,
-    lease: Lease | None = None,
     repairs: Repair | None = None,
     sync: bool = False,
     run: Counting | None = None,
 ) -> AppendResult:
     """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
 
-    The run `run` is counted for in the same transaction.
+    The table grows as often as the files ask for it, each of which may bring columns of its own.
+
+    Args:
+        partition: the one whose files the new ones replace, in one transaction. Two replacements of one partition wait for each
+            other; appends go on, and stay in the partition if they were registered after the replacement.
+        run: counted for in the same transaction.
 
     Raises what `make` and `registration.register` raise; the files and the intent are gone then, except where it is not
-    known whether the registration went through.
-    """
-
-    def attempt(table: Table, metadata: TableMetadata) -> AppendResult:
-        return _write(registry, table, metadata, make, batch=batch, lease=lease, repairs=repairs, sync=sync, run=run)
-
-    return _growing(registry, which, attempt)
-
-
-def _growing(
-    registry: Registry, which: tables.Which, attempt: Callable[[Table, TableMetadata], AppendResult]
-) -> AppendResult:
-    """What `attempt` returns, after the table has grown as often as it asks for; each file may bring columns of its own."""
-    for _ in range(MAX_GROWTHS):
-        table, metadata = tables.load_with_metadata(registry, which)
-        try:
-            return attempt(table, metadata)
-        except SchemaGrows as growth:
-            changes = growth.changes
-        for change in changes:
-            try:
-                if change.is_new:
-                    evolution.add_column(registry, table, (change.column,), change.type)
-                else:
-                    evolution.widen_column(registry, table, (change.column,), change.type)
-            except InvalidSchema:
-                now = tables.load_with_metadata(registry, which)[1]
-                if (
-                    now.schema == metadata.schema
-                ):  # else another writer was quicker, or the next attempt says what is wrong
-                    raise
-    raise InvalidInput(
-        f"the table has grown {MAX_GROWTHS} times for one write, and others change it meanwhile; write less at once"
-    )
-
-
-def replace_partition(
-    registry: Registry,
-    which: tables.Which,
-    partition: Mapping[str, Any] | str,
-    make: Write,
-    *,
-    batch: Batch | None = None,
-    sync: bool = False,
-    run: Counting | None = None,
-) -> AppendResult:
-    """Replace a partition's files by those that `make` writes, in one transaction with the retirement of the old ones.
-
-    Two replacements of one partition wait for each other; appends go on, and stay in the partition if they were registered
-    after the replacement.
-
-    Raises what `write` raises, and:
+    known whether the registration went through. With `partition`:
         FileRefused: wrong_partition, a new file is of another partition.
         InvalidInput: the partition is none of the table's.
         LeaseHeld: another replacement of the partition, or a rollback of the table, took too long.
     """
-
-    def attempt(table: Table, metadata: TableMetadata) -> AppendResult:
-        return _replace(registry, table, metadata, partition, make, batch=batch, sync=sync, run=run)
-
-    return _growing(registry, which, attempt)
-
-
-def _replace(
-    registry: Registry,
-    table: Table,
-    metadata: TableMetadata,
-    partition: Mapping[str, Any] | str,
-    make: Write,
-    *,
-    batch: Batch | None,
-    sync: bool,
-    run: Counting | None,
-) -> AppendResult:
-    key = partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
-
-    def make_checked(target: WriteTarget) -> list[DataFile]:
-        files = make(target)
-        for file in files:
-            if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
-                raise FileRefused(
-                    "wrong_partition", f"rows of partition {file.partition_path} are not of {partition!r}"
-                )
-        return files
-
-    def retire_old(connection: sa.Connection, now: datetime) -> int:
-        return retirement.retire_partition(connection, registry, table, metadata.spec_id, key, now)
-
-    with retirement.partition_held(registry, table, metadata.spec_id, key) as lease:
-        return _write(
-            registry, table, metadata, make_checked, batch=batch, lease=lease, removing=retire_old, sync=sync, run=run
-        )
+    for _ in range(MAX_GROWTHS):
+        table, metadata = tables.load_with_metadata(registry, which)
+        try:
+            return _write(registry, table, metadata, make, partition, batch, repairs, sync, run)
+        except SchemaGrows as growth:
+            changes = growth.changes
+        _grow(registry, table, metadata, changes)
+    raise InvalidInput(
+        f"the table has grown {MAX_GROWTHS} times for one write, and others change it meanwhile; write less at once"
+    )
 
 
 def _write(
@@ -192,54 +123,81 @@ def _write(
     table: Table,
     metadata: TableMetadata,
     make: Write,
-    *,
+    partition: Partition | None,
     batch: Batch | None,
-    lease: Lease | None,
-    removing: Removing | None = None,
-    repairs: Repair | None = None,
+    repairs: Repair | None,
     sync: bool,
     run: Counting | None,
 ) -> AppendResult:
-    if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
-        return first
-    started = time.perf_counter()
-    intent = intents.open_intent(registry, table)
-    engine = registry.engine(table.location, metadata.engine_config)
-    target = WriteTarget(table, metadata, intent, engine, broken=invalid_rows.broken_rows(metadata))
-    try:
-        with invalid_rows.values_hidden(metadata):
-            files = make(target)
-        dead = invalid_rows.letters_of(table, metadata, target.broken, batch=batch)
-        wrote = time.perf_counter() - started
-        has_more = batch is not None or removing is not None or repairs is not None
-        if not files and not dead and not has_more:  # nothing to commit, and no key to remember
-            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
-            return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
-
-        def register() -> AppendResult:
-            return registration.register(
-                registry,
-                table,
-                intent,
-                files,
-                batch=batch,
-                lease=lease,
-                removing=removing,
-                letters=dead,
-                repairs=repairs,
-                run=run,
-                outlived=target.outlived.is_set(),
-            )
-
-        result = register() if removing is None else retirement.once_let_go(register)
-    except BaseException as error:
-        if is_settled(error):
-            intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
-        raise
-    if result.replayed:  # the same batch from two sides at once: the other one was quicker
-        intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
+    with _replaced(registry, table, metadata, partition) as (lease, removing):
+        if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:
+            return first
+        started, outlived = time.perf_counter(), threading.Event()
+        with intents.declared(registry, table, outlived=outlived) as intent:
+            engine, broken = registry.engine(table.location, metadata.engine_config), broken_rows(metadata)
+            target = table_target(table, metadata, intent, engine, outlived=outlived, broken=broken)
+            with values_hidden(metadata):
+                files = make(target)
+            _check_partition(metadata, partition, files)
+            letters = letters_of(table, metadata, broken, batch=batch)
+            wrote = time.perf_counter() - started
+            if not (files or letters or batch or removing or repairs):  # nothing to commit, and no key to remember
+                intents.give_up(registry, intent, sweep_again=outlived.is_set())
+                return AppendResult(table_uuid=table.table_uuid, rows=0, files=[], bytes=0)
+            register = partial(registration.register, registry, table, intent, files, batch=batch, run=run)
+            register = partial(register, letters=letters, repairs=repairs, outlived=outlived.is_set())
+            if removing is None:
+                result = register()
+            else:
+                result = retirement.once_let_go(partial(register, lease=lease, removing=removing))
+            if result.replayed:  # the same batch from two sides at once: the other one was quicker
+                intents.give_up(registry, intent, sweep_again=outlived.is_set())
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
     return with_snapshot(registry, table, metadata, result) if sync else result
+
+
+@contextmanager
+def _replaced(
+    registry: Registry, table: Table, metadata: TableMetadata, partition: Partition | None
+) -> Iterator[tuple[Lease | None, Removing | None]]:
+    """The lease of a partition that is to be replaced, and what takes its files out of the table."""
+    if partition is None:
+        yield None, None
+        return
+    spec_id, key = metadata.spec_id, _key_of(metadata, partition)
+
+    def retire_old(connection: sa.Connection, now: datetime) -> int:
+        return retirement.retire_partition(connection, registry, table, spec_id, key, now)
+
+    with retirement.partition_held(registry, table, spec_id, key) as lease:
+        yield lease, retire_old
+
+
+def _key_of(metadata: TableMetadata, partition: Partition) -> str:
+    return partition_key(retirement.partition_values(metadata.schema, metadata.partition_by, partition))
+
+
+def _check_partition(metadata: TableMetadata, partition: Partition | None, files: Sequence[DataFile]) -> None:
+    """Raises FileRefused: a file is of another partition."""
+    if partition is None:
+        return
+    key = _key_of(metadata, partition)
+    for file in files:
+        if partition_key(file.partition) != key or file.spec_id != metadata.spec_id:
+            raise FileRefused("wrong_partition", f"rows of partition {file.partition_path} are not of {partition!r}")
+
+
+def _grow(registry: Registry, table: Table, metadata: TableMetadata, changes: Sequence[Growth]) -> None:
+    for change in changes:
+        try:
+            if change.is_new:
+                evolution.add_column(registry, table, (change.column,), change.type)
+            else:
+                evolution.widen_column(registry, table, (change.column,), change.type)
+        except InvalidSchema:
+            now = tables.load_with_metadata(registry, table)[1]
+            if now.schema == metadata.schema:  # else another writer was quicker, or the next attempt says what is wrong
+                raise
 
 
 def with_snapshot(registry: Registry, table: Table, metadata: TableMetadata, result: AppendResult) -> AppendResult:
@@ -264,7 +222,7 @@ def writer_for(data: Any, catalog: str) -> Write:
     Rows of a table of JSON lines are always written here, a DataFrame's too.
     """
 
-    def make(target: WriteTarget) -> list[DataFile]:
+    def make(target: TableTarget) -> list[DataFile]:
         paths, rows = paths_or_rows(data)
         if paths is not None:
             from lakeward.arrow.imports import import_files

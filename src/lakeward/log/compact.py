@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
 import pyarrow as pa
@@ -11,16 +12,16 @@ import sqlalchemy as sa
 from lakeward.arrow.file_writer import write_files
 from lakeward.arrow.target import WriteTarget
 from lakeward.arrow.write import ParquetSink
-from lakeward.db.retry import retried
-from lakeward.errors import DataLoss
+from lakeward.errors import DataLoss, IntentLost
 from lakeward.log import segments, topics
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.log.read import Slice, slice_batches
 from lakeward.log.records import SegmentInfo, Topic
 from lakeward.log.registration import SegmentFile
 from lakeward.log.sql import segments as segment_store
-from lakeward.log.write import log_target, segment_of
+from lakeward.log.write import segment_of, segment_target
 from lakeward.registry import Registry, intents, leases
+from lakeward.registry.intents import Overtaken
 from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.engine import StorageEngine
 from lakeward.tables.records.files import Intent
@@ -82,20 +83,17 @@ def _runs(found: Iterable[SegmentInfo], topic: Topic, target_bytes: int) -> Iter
 
 def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: leases.Lease) -> int | None:
     """Merge one run; the new segment's bytes, or none if the run has changed meanwhile."""
-    intent = intents.open_intent(registry, topic)
     engine = registry.engine(topic.location)
-    is_swapped = False
     try:
-        made = _write(log_target(topic, intent, engine, WHOLE), _records(run, engine))
-        _check(topic, run, made, engine)
-        is_swapped = _swap(registry, topic, intent, run, _merged(topic, run, made), lease)
-    finally:
-        if not is_swapped:  # it failed, or retention was quicker
-            intents.give_up(registry, intent)
-    return made.size if is_swapped else None
+        with intents.declared(registry, topic) as intent:
+            made = _write(segment_target(topic, intent, engine, file_size=WHOLE), _records(run, engine))
+            _check(topic, run, made, engine)
+            _swap(registry, topic, intent, run, _merged(topic, run, made), lease)
+    except (Overtaken, IntentLost):  # retention was quicker, or recovery
+        return None
+    return made.size
 
 
-@retried
 def _swap(
     registry: Registry,
     topic: Topic,
@@ -103,15 +101,21 @@ def _swap(
     run: Sequence[SegmentInfo],
     merged: SegmentInfo,
     lease: leases.Lease,
-) -> bool:
-    """Put a merged segment in the place of its run; false if that has changed meanwhile."""
-    with registry.database.transaction() as connection:
+) -> None:
+    """Put a merged segment in the place of its run. Raises Overtaken, and as `commit_intent`."""
+
+    def exchange(connection: sa.Connection, now: datetime) -> bool:
         topics.locked_partitions(connection, topic, [run[0].partition_id])
-        if not _is_there(connection, topic, run) or not intent_store.take(connection, intent.intent_id):
-            return False
-        leases.check(connection, lease)
+        if not _is_there(connection, topic, run):
+            raise Overtaken("a segment has left meanwhile")
+        intents.take(connection, registry, topic, intent, now, lease=lease)
         segments.replace_in(connection, registry, topic, run, merged, intent.intent_id)
         return True
+
+    def answer(connection: sa.Connection) -> bool | None:
+        return None if intent_store.is_known(connection, intent.intent_id) else True
+
+    intents.commit_intent(registry, topic, intent, exchange, answer, weight=len(run) + 1, may_wait=True)
 
 
 def _is_there(connection: sa.Connection, topic: Topic, run: Sequence[SegmentInfo]) -> bool:

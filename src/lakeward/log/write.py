@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,34 +19,29 @@ from lakeward.log.records import Topic
 from lakeward.log.registration import SegmentFile
 from lakeward.storage.engine import StorageEngine
 from lakeward.tables.records.files import DataFile, FileStatistics, Intent, PartitionValues
-from lakeward.tables.records.properties import SEGMENT_BYTES, SEGMENT_COMPRESSION, TARGET_FILE_SIZE
-from lakeward.tables.records.tables import TableMetadata
+from lakeward.tables.records.properties import SEGMENT_BYTES, SEGMENT_COMPRESSION
 
 PARTITION_ID = 0  # the field id under which a file's partition is kept while it is written
 
 
-def log_target(topic: Topic, intent: Intent, engine: StorageEngine, file_size: int | None = None) -> WriteTarget:
-    """Where an append's files go; `file_size` in place of the topic's segment.bytes."""
-    config = topic.config
-    size = SEGMENT_BYTES.of(config) if file_size is None else file_size
-    metadata = TableMetadata(
-        table_id=0,
-        metadata_version=1,
-        schema_version=0,
+def segment_target(
+    topic: Topic,
+    intent: Intent,
+    engine: StorageEngine,
+    *,
+    file_size: int | None = None,
+    outlived: threading.Event | None = None,
+) -> WriteTarget:
+    """Where a topic's segment files go; `file_size` in place of the topic's segment.bytes."""
+    return WriteTarget(
+        location=topic.location,
+        intent=intent,
+        engine=engine,
         schema=record_schema(topic),
-        spec_id=0,
-        partition_by={"spec-id": 0, "fields": []},
-        sort_order_id=0,
-        sort_by={"order-id": 0, "fields": []},
-        properties={TARGET_FILE_SIZE.name: str(size)},
-        storage_engine=engine.name,
-        engine_config={},
-        format="parquet",
-        compression=SEGMENT_COMPRESSION.of(config),
-        change="topic",
-        created_at=topic.created_at,
+        compression=SEGMENT_COMPRESSION.of(topic.config),
+        file_size=SEGMENT_BYTES.of(topic.config) if file_size is None else file_size,
+        outlived=threading.Event() if outlived is None else outlived,
     )
-    return WriteTarget(topic, metadata, intent, engine)
 
 
 def write_records(

@@ -6,6 +6,7 @@ read has left meanwhile, ingest was quicker: the job's files are given up, and t
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import msgspec
 
 from lakeward.arrow import scan
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget, table_target
 from lakeward.arrow.write import write_arrow
-from lakeward.errors import LeaseLost, RegistryUnavailable, TableNotFound
+from lakeward.errors import IntentLost, LeaseLost, RegistryUnavailable, TableNotFound
 from lakeward.iceberg.listing import write_listing
 from lakeward.logs import log
 from lakeward.maintenance.compaction_plan import Job, Plan, plan
@@ -24,12 +25,11 @@ from lakeward.ops.counted_runs import Completed, Counting, Joined
 from lakeward.ops.records.operations import SyncMode
 from lakeward.ops.run_recorder import Recorder, log_failure, of_table
 from lakeward.registry import Registry, intents, leases
+from lakeward.registry.intents import Overtaken
 from lakeward.registry.leases import Lease
-from lakeward.registry.resolve_unknown_commit import is_settled
 from lakeward.tables import compaction, tables
-from lakeward.tables.compaction import Conflict, PartitionId
+from lakeward.tables.compaction import PartitionId
 from lakeward.tables.records.files import DataFile, Intent
-from lakeward.tables.records.properties import TARGET_FILE_SIZE
 from lakeward.tables.records.tables import Table, TableMetadata
 
 if TYPE_CHECKING:
@@ -183,49 +183,51 @@ def run_job(
     Raises:
         DataLoss: the new files have other rows than the old ones.
         LeaseLost: another compactor has taken over.
-        TableNotFound, StorageError, RegistryUnavailable, and what Spark raises.
+        StorageError, RegistryUnavailable, and what Spark raises.
     """
     started = time.perf_counter()
     table = planned.table
     versions = tables.versions(registry, table)
     if not versions or (job.state != "landing" and versions[-1].spec_id != planned.metadata.spec_id):
         return Compacted(conflicts=1)
-    intent = intents.open_intent(registry, table, gives_way=True)
-    target = _target(registry, planned, versions[-1], intent)
+    outlived = threading.Event()
+    lost: Exception
     try:
-        if job.state == "landing":
-            made = _arrow(target, versions, job)
-        else:
-            made = _spark(registry, target, versions, job, session())
-        compaction.swap(
-            registry, table, intent, job.files, made, lease=lease, run=run, outlived=target.outlived.is_set()
-        )
-    except BaseException as error:
-        if not is_settled(error):
-            raise
-        intents.give_up(registry, intent, sweep_again=target.outlived.is_set())
-        if isinstance(error, Conflict) or (isinstance(error, Exception) and _is_outdated(registry, versions[-1], job)):
-            log.info(
-                "compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(error)[:200]
-            )
-            return Compacted(conflicts=1, seconds=time.perf_counter() - started)
+        with intents.declared(registry, table, gives_way=True, outlived=outlived) as intent:
+            target = _target(registry, planned, versions[-1], intent, outlived)
+            if job.state == "landing":
+                made = _arrow(target, versions, job)
+            else:
+                made = _spark(registry, target, versions, job, session())
+            is_outlived = outlived.is_set()
+            compaction.swap(registry, table, intent, job.files, made, lease=lease, run=run, outlived=is_outlived)
+    except (LeaseLost, RegistryUnavailable):
         raise
-    return Compacted(
-        jobs=1,
-        files_before=len(job.files),
-        files_after=len(made),
-        bytes_before=job.bytes,
-        bytes_after=sum(file.size for file in made),
-        rows=sum(file.row_count for file in made),
-        seconds=time.perf_counter() - started,
-    )
+    except (Overtaken, IntentLost, TableNotFound) as error:
+        lost = error
+    except Exception as error:
+        if not _is_outdated(registry, versions[-1], job):
+            raise
+        lost = error
+    else:
+        return Compacted(
+            jobs=1,
+            files_before=len(job.files),
+            files_after=len(made),
+            bytes_before=job.bytes,
+            bytes_after=sum(file.size for file in made),
+            rows=sum(file.row_count for file in made),
+            seconds=time.perf_counter() - started,
+        )
+    log.info("compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(lost)[:200])
+    return Compacted(conflicts=1, seconds=time.perf_counter() - started)
 
 
-def _target(registry: Registry, planned: Plan, current: TableMetadata, intent: Intent) -> WriteTarget:
-    properties = {**current.properties, TARGET_FILE_SIZE.name: str(planned.rules.target)}
-    metadata = msgspec.structs.replace(current, properties=properties)
+def _target(
+    registry: Registry, planned: Plan, current: TableMetadata, intent: Intent, outlived: threading.Event
+) -> TableTarget:
     engine = registry.engine(planned.table.location, current.engine_config)
-    return WriteTarget(planned.table, metadata, intent, engine)
+    return table_target(planned.table, current, intent, engine, file_size=planned.rules.target, outlived=outlived)
 
 
 def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:
@@ -236,13 +238,13 @@ def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:
 
 
 def _spark(
-    registry: Registry, target: WriteTarget, versions: Sequence[TableMetadata], job: Job, spark: SparkSession
+    registry: Registry, target: TableTarget, versions: Sequence[TableMetadata], job: Job, spark: SparkSession
 ) -> list[DataFile]:
     from lakeward.spark.rewrite import rewrite_spark
 
     prefix = target.intent.prefix + "read/"
     listing = write_listing(
-        target.of_table,
+        target.table,
         versions,
         job.files,
         write=target.engine.write,
@@ -264,7 +266,7 @@ def _spark(
     return made
 
 
-def _arrow(target: WriteTarget, versions: Sequence[TableMetadata], job: Job) -> list[DataFile]:
+def _arrow(target: TableTarget, versions: Sequence[TableMetadata], job: Job) -> list[DataFile]:
     """JSON lines as Parquet, here: the reader that knows them is Lakeward's own."""
     reading = scan.prepare(versions)
     return write_arrow(target, scan.scan_files(reading, job.files, lambda _: {}, target.engine))

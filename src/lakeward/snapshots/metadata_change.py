@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import NamedTuple
 
 from lakeward.registry import Registry, intents
-from lakeward.registry.resolve_unknown_commit import Also
 from lakeward.registry.turns import Turn
 from lakeward.snapshots import snapshot_commit
 from lakeward.snapshots.conflicts import committed
 from lakeward.snapshots.snapshot_commit import Hold
 from lakeward.tables import snapshots
 from lakeward.tables.records.tables import Document, Table
-from lakeward.tables.snapshots import Conflict, Held, Pending
+from lakeward.tables.snapshots import Also, Conflict, Held, Pending
 
 
 class Change(NamedTuple):

@@ -48,7 +48,7 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
     Raises:
         ExecutorsUnfit: they lack keys, or a folder of the warehouse that all machines share.
     """
-    place = target.table.location.rsplit("/", 2)[0]
+    place = target.location.rsplit("/", 2)[0]
     if not are_remote(spark) or _is_passed(spark, place):
         return
     prefix, count = target.intent.prefix + "trial/", _tasks(spark)

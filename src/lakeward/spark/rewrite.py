@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.iceberg import types
 from lakeward.spark.columns import quoted
 from lakeward.spark.jvm import COMPACT, active, new, static
@@ -34,7 +34,7 @@ _FILES_A_READER = 50
 
 
 def rewrite_spark(
-    target: WriteTarget, spark: SparkSession, catalog: str, listing: str, *, size: int, expected: int, count: int
+    target: TableTarget, spark: SparkSession, catalog: str, listing: str, *, size: int, expected: int, count: int
 ) -> list[DataFile]:
     """Write the rows of the files that a listing names as new files below the intent's prefix; nothing is committed.
 
@@ -75,7 +75,7 @@ def _readers(spark: SparkSession, size: int, count: int) -> int:
 
 @contextmanager
 def _staged(
-    loaded: Loaded, spark: SparkSession, catalog: str, target: WriteTarget, listing: str, split_size: int
+    loaded: Loaded, spark: SparkSession, catalog: str, target: TableTarget, listing: str, split_size: int
 ) -> Iterator[DataFrame]:
     """The listing's rows as a DataFrame, with those of row lineage where the format has it."""
     java = loaded.java
@@ -97,13 +97,13 @@ def _staged(
         cache.remove(group)
 
 
-def _range_keys(target: WriteTarget) -> list[Column]:
+def _range_keys(target: TableTarget) -> list[Column]:
     """The first columns of the table's sort order, as far as it sorts by columns themselves."""
     from pyspark.sql import functions
 
     paths = {column.field_id: column.path for column in types.walk(target.schema)}
     keys = []
-    for field in target.metadata.sort_by["fields"]:
+    for field in target.sort_by["fields"]:
         if field["transform"] != "identity":
             break
         column = functions.col(".".join(quoted(part) for part in paths[field["source-id"]]))
@@ -111,7 +111,7 @@ def _range_keys(target: WriteTarget) -> list[Column]:
     return keys
 
 
-def _file_io(loaded: Loaded, spark: SparkSession, target: WriteTarget) -> Any:
+def _file_io(loaded: Loaded, spark: SparkSession, target: TableTarget) -> Any:
     """What reads the old files: the catalog's for writers cannot read local ones in a scan."""
     if target.engine.name != "local":
         return loaded.table.io()

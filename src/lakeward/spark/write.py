@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from lakeward.arrow import splitting
 from lakeward.arrow.growth import check_growth
 from lakeward.arrow.statistics import from_footer
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.errors import (
     ExecutorsUnfit,
     FileRefused,
@@ -61,7 +61,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 _CODECS = {"none": "uncompressed", "lz4": "lz4_raw"}
 
 
-def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list[DataFile]:
+def write_spark(target: TableTarget, dataframe: DataFrame, catalog: str) -> list[DataFile]:
     """Write a DataFrame's rows as data files below the intent's prefix. Nothing is committed; the files are durable.
 
     Rows are spread over files as Spark's partitions have them, each task with one open file per partition of the table,
@@ -86,7 +86,7 @@ def write_spark(target: WriteTarget, dataframe: DataFrame, catalog: str) -> list
         TableNotFound: the table is gone, or another has its name by now.
     """
     loaded = load(dataframe.sparkSession, target, catalog)
-    name = str(target.of_table.identifier)
+    name = str(target.table.identifier)
     wanted = _spark_schema(loaded.java, loaded.table, name)
     types = {field["name"]: field["type"] for field in loaded.schema["fields"]}
     check_growth(arrow_schema_of(dataframe.schema), types, target.metadata.properties)
@@ -113,7 +113,7 @@ class Loaded(NamedTuple):
     spec: Document
 
 
-def load(spark: SparkSession, target: WriteTarget, catalog: str, way_out: str = APPEND) -> Loaded:
+def load(spark: SparkSession, target: TableTarget, catalog: str, way_out: str = APPEND) -> Loaded:
     """The table to write to. What is pending is left so. Raises what `write_spark` says of the session and the table.
 
     `way_out`: from a session without a JVM.
@@ -128,7 +128,7 @@ def load(spark: SparkSession, target: WriteTarget, catalog: str, way_out: str = 
 
 
 def write_rows(
-    loaded: Loaded, rows: DataFrame, target: WriteTarget, catalog: str, options: Mapping[str, str] | None = None
+    loaded: Loaded, rows: DataFrame, target: TableTarget, catalog: str, options: Mapping[str, str] | None = None
 ) -> list[DataFile]:
     """Write rows that have the table's columns; durable, and not committed.
 
@@ -154,12 +154,12 @@ def _check_catalog(spark: SparkSession, catalog: str) -> None:
             )
 
 
-def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> Any:
+def _load(java: Any, spark: SparkSession, target: TableTarget, catalog: str) -> Any:
     """The table as the session's catalog has it (a Java BaseTable), the same one that the registry means."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    identifier = target.of_table.identifier
+    identifier = target.table.identifier
     name = ingest_catalog(catalog)
     full_name = ".".join(quoted(part) for part in (name, *identifier.namespace, identifier.name))
     try:
@@ -184,14 +184,14 @@ def _load(java: Any, spark: SparkSession, target: WriteTarget, catalog: str) -> 
                 "take a session from lake.spark(), which leads to one that answers"
             ) from error
         raise InvalidSetting(f"the session's catalog {name!r} cannot be used: {text}") from error
-    if str(table.uuid()) != target.of_table.table_uuid:
+    if str(table.uuid()) != target.table.table_uuid:
         raise _gone(target, catalog, "it has another of that name")
     return table
 
 
-def _gone(target: WriteTarget, catalog: str, why: str) -> TableNotFound:
+def _gone(target: TableTarget, catalog: str, why: str) -> TableNotFound:
     return TableNotFound(
-        f"table {target.of_table.identifier} ({target.of_table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
+        f"table {target.table.identifier} ({target.table.table_uuid}) is not in the session's catalog {catalog!r}: {why}; "
         "it was dropped or renamed, or the session belongs to another lake: take one from lake.spark()"
     )
 
@@ -223,7 +223,7 @@ def _partition_sources(schema: Document, spec: Document) -> list[str]:
     return [field["name"] for field in schema["fields"] if field["id"] in sources]
 
 
-def _try(java: Any, rows: DataFrame, table: Any, prefix: str, target: WriteTarget, catalog: str) -> None:
+def _try(java: Any, rows: DataFrame, table: Any, prefix: str, target: TableTarget, catalog: str) -> None:
     """Write the rows of `check_storage` as those of a table of their own, through the same catalog's access to the storage."""
     properties = new(java, "java.util.HashMap")
     properties.put("write.data.path", prefix.rstrip("/"))
@@ -241,7 +241,7 @@ _TRIAL_SCHEMA = '{"type":"struct","schema-id":0,"fields":[{"id":1,"name":"id","r
 # The write ----------------------------------------------------------------------------------------------------------------
 
 
-def _properties(target: WriteTarget, schema: Document, spec: Document) -> dict[str, str]:
+def _properties(target: TableTarget, schema: Document, spec: Document) -> dict[str, str]:
     """The table's properties for this write alone."""
     given = target.metadata.properties
     properties = {
@@ -295,7 +295,7 @@ def _with_properties(java: Any, table: Any, properties: dict[str, str]) -> Any:
 
 
 def _write_staged(
-    java: Any, rows: DataFrame, staged: Any, target: WriteTarget, catalog: str, options: Mapping[str, str]
+    java: Any, rows: DataFrame, staged: Any, target: TableTarget, catalog: str, options: Mapping[str, str]
 ) -> list[Document]:
     """Write, and give the finished files as Iceberg's JSON of content files (Iceberg specification, appendix C)."""
     group = str(uuid.uuid4())
@@ -310,7 +310,7 @@ def _write_staged(
         # Without fanout each task would sort its rows by partition first.
         fanout = FANOUT.of(target.metadata.properties)
         writer = writer.option("fanout-enabled", str(fanout).lower()).options(**options)
-        with _mapped_errors(str(target.of_table.identifier), master_of(rows.sparkSession)):
+        with _mapped_errors(str(target.table.identifier), master_of(rows.sparkSession)):
             try:
                 writer.append()
             except BaseException:
@@ -364,7 +364,7 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
 # The files ----------------------------------------------------------------------------------------------------------------
 
 
-def _data_file(content: Document, schema: Document, spec: Document, target: WriteTarget) -> DataFile:
+def _data_file(content: Document, schema: Document, spec: Document, target: TableTarget) -> DataFile:
     # Field by field in the spec's order; a void field has a null.
     ids = [field["field-id"] for field in spec["fields"]]
     partition = canonical_partition(schema, spec, dict(zip(ids, content["partition"], strict=True)))

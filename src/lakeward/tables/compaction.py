@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
-from lakeward.db.retry import retried
 from lakeward.errors import DataLoss
 from lakeward.ops.counted_runs import Counting
 from lakeward.ops.records.operations import SyncRunStatistics
 from lakeward.registry import intents, leases
 from lakeward.registry.handle import Registry
-from lakeward.registry.resolve_unknown_commit import settled
+from lakeward.registry.intents import Overtaken
 from lakeward.tables import registration, retirement
 from lakeward.tables.records.files import COMPACTED, DataFile, Intent, RegisteredFile, RetiredFile, partition_key
 from lakeward.tables.records.tables import Table, TableStats
@@ -30,10 +29,6 @@ from lakeward.tables.sql import files, retired, stats
 
 PartitionId = tuple[int, str]  # spec id, partition key
 State = Literal["landing", "pending", "committed"]
-
-
-class Conflict(Exception):
-    """A file that was to be replaced has left, or has changed its state, meanwhile. Nothing was changed: plan again."""
 
 
 def state_of(file: RegisteredFile) -> State:
@@ -130,11 +125,12 @@ def swap(
     """Put the files of a compaction in the place of those that it has read: one transaction, or nothing.
 
     The new files count as registered when the newest of the old ones was, so that a partition grows no younger by it. The run
-    `run` is counted for in the same transaction: rows, and bytes of the old files. `outlived` as for `intents.take_registered`.
+    `run` is counted for in the same transaction: rows, and bytes of the old files. `outlived` as for `intents.take`.
 
     Raises:
-        Conflict: an old file has left the table, is committed or set aside meanwhile, or got deletes; somebody holds the
-            table; the intent is gone.
+        Overtaken: an old file has left the table, is committed or set aside meanwhile, or got deletes; somebody holds the
+            table.
+        IntentLost: the intent's lease ran out and recovery has taken it.
         DataLoss: the new files have other numbers of rows than the old ones.
         LeaseLost: the lease's fence is no longer current.
         TableNotFound: the table was dropped.
@@ -142,19 +138,23 @@ def swap(
     """
     _check_rows(table, old, made)
 
+    def exchange(connection: sa.Connection, now: datetime) -> bool:
+        intents.take(connection, registry, table, intent, now, lease=lease, outlived=outlived)
+        present = _unchanged(connection, table, old)
+        retirement.retire_present(connection, registry, table, present, COMPACTED + intent.intent_id, now)
+        newest = max(file.registered_at for file in present)
+        registration.insert_files(connection, registry, table, made, intent.intent_id, now, newest)
+        if run is not None:
+            rows, size = sum(file.row_count for file in made), sum(file.file_size for file in present)
+            run.count(connection, SyncRunStatistics(records_processed=rows, bytes_processed=size), now)
+        return True
+
     def answer(connection: sa.Connection) -> bool | None:
         paths = [file.path for file in made]
         is_there = any(file.intent_id == intent.intent_id for file in files.by_paths(connection, paths))
         return True if is_there or retired.by_paths(connection, paths) else None
 
-    settled(
-        registry,
-        intent,
-        str(table.identifier),
-        commit=lambda: _swap(registry, table, intent, old, made, lease, run, outlived),
-        lock=lambda connection: lock_order.tables(connection, [table.table_id]),
-        answer=answer,
-    )
+    intents.commit_intent(registry, table, intent, exchange, answer, is_large=True)
 
 
 def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[DataFile]) -> None:
@@ -174,50 +174,21 @@ def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[Data
         )
 
 
-@retried
-def _swap(
-    registry: Registry,
-    table: Table,
-    intent: Intent,
-    old: Sequence[RegisteredFile],
-    made: Sequence[DataFile],
-    lease: leases.Lease | None,
-    run: Counting | None,
-    outlived: bool,
-) -> bool:
-    with registry.database.transaction() as connection:
-        lock_order.tables(connection, [table.table_id])
-        now = dialect.now(connection)
-        if not intents.take_registered(connection, registry, intent, now, outlived=outlived):
-            raise Conflict(f"the intent {intent.intent_id} is gone: the table was dropped, or the lease ran out")
-        if lease is not None:
-            leases.check(connection, lease)
-        present = _unchanged(connection, table, old)
-        reason = COMPACTED + intent.intent_id
-        retirement.retire_present(connection, registry, table, present, reason, now)
-        newest = max(file.registered_at for file in present)
-        registration.insert_files(connection, registry, table, made, intent.intent_id, now, newest)
-        if run is not None:
-            rows, size = sum(file.row_count for file in made), sum(file.file_size for file in present)
-            run.count(connection, SyncRunStatistics(records_processed=rows, bytes_processed=size), now)
-    return True
-
-
 def _unchanged(connection: sa.Connection, table: Table, old: Sequence[RegisteredFile]) -> list[RegisteredFile]:
-    """The old files as they are now. Raises Conflict.
+    """The old files as they are now. Raises Overtaken.
 
     Pending files may have become part of a snapshot, all of them, where that gave their rows no ids: format version 3 does.
     """
     present = files.by_ids(connection, table.table_id, [file.file_id for file in old])
     if len(present) != len(old) or any(file.set_aside_reason is not None for file in present):
-        raise Conflict("a file has left the table meanwhile")
+        raise Overtaken("a file has left the table meanwhile")
     before, now = {state_of(file) for file in old}, {state_of(file) for file in present}
     if len(now) > 1 or (before != now and table.format_version >= 3):
-        raise Conflict("a file has become part of a snapshot meanwhile")
+        raise Overtaken("a file has become part of a snapshot meanwhile")
     if now == {"committed"} and leases.is_held(connection, hold_name(table)):
-        raise Conflict("the table is held")
+        raise Overtaken("the table is held")
     if any(files.has_deletes(connection, table.table_id, *key) for key in {_partition(file) for file in present}):
-        raise Conflict("rows of the partition were deleted meanwhile")
+        raise Overtaken("rows of the partition were deleted meanwhile")
     return present
 
 

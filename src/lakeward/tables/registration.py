@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import lock_order
 from lakeward.errors import (
     BatchOutOfOrder,
     FileRefused,
@@ -21,10 +20,9 @@ from lakeward.iceberg.partitions import canonical_values, partition_fields
 from lakeward.ops import dead_letters
 from lakeward.ops.counted_runs import Counting
 from lakeward.ops.records.operations import SyncRunStatistics
-from lakeward.registry import intents, leases
+from lakeward.registry import intents
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.resolve_unknown_commit import settled
 from lakeward.registry.sql import intents as intent_store
 from lakeward.tables import counters, judging
 from lakeward.tables.records.files import AppendResult, Batch, DataFile, Intent, partition_key
@@ -67,7 +65,7 @@ def register(
         repairs: the letter that the write repairs: this commit resolves it, or, if the write has letters, makes it the first
             of them.
         run: the one that this commit counts for.
-        outlived: others may have left more below the intent's prefix, or still write there; see `intents.take_registered`.
+        outlived: others may have left more below the intent's prefix, or still write there; see `intents.take`.
 
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
@@ -83,19 +81,22 @@ def register(
     started = time.perf_counter()
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
-    write = _Write(table, intent, files, batch, lease, removing, letters, repairs, run, outlived)
-    result = settled(
+    write = _Write(registry, table, intent, files, batch, lease, removing, letters, repairs, run, outlived)
+    result = intents.commit_intent(
         registry,
+        table,
         intent,
-        str(table.identifier),
-        commit=lambda: _register(registry, write),
-        lock=lambda connection: lock_order.tables(connection, [table.table_id]),
-        answer=lambda connection: _answer_of(connection, write),
+        write.commit,
+        write.answer,
+        weight=len(files),
+        may_wait=lease is not None or (run is not None and run.is_shared),
+        is_large=removing is not None or bool(letters) or repairs is not None,
     )
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
 
 
 class _Write(NamedTuple):
+    registry: Registry
     table: Table
     intent: Intent
     files: Sequence[DataFile]
@@ -107,81 +108,67 @@ class _Write(NamedTuple):
     run: Counting | None
     outlived: bool
 
+    def commit(self, connection: sa.Connection, now: datetime) -> AppendResult:
+        """All that the write changes, in a transaction that has locked the table's row."""
+        registry, table, intent, batch = self.registry, self.table, self.intent, self.batch
+        before = None if batch is None else _answer(connection, table, batch)
+        if batch is not None and before is not None and _is_spent(batch, before):
+            return msgspec.structs.replace(before, replayed=True)
+        intents.take(connection, registry, table, intent, now, lease=self.lease, outlived=self.outlived)
+        result = self.result()
+        if batch is not None:
+            _apply_batch(connection, table, batch, result, now)
+        removed = 0 if self.removing is None else self.removing(connection, now)
+        run_id = None if self.run is None else self.run.count(connection, self.counts(removed), now)
+        if self.letters or self.repairs or before is not None:
+            self.keep_letters(connection, result, now, run_id, is_again=before is not None)
+        insert_files(connection, registry, table, self.files, intent.intent_id, now)
+        return result
 
-def _register(registry: Registry, write: _Write) -> AppendResult:
-    def work(connection: sa.Connection, now: datetime) -> AppendResult:
-        return _register_in(connection, registry, write, now)
+    def answer(self, connection: sa.Connection) -> AppendResult | None:
+        """What the write was answered, its intent being gone; none if it was given up. Its files may have been retired since."""
+        result = self.result()
+        first = None if self.batch is None else first_answer_in(connection, self.table, self.batch)
+        if first is not None:
+            return result if first.files == result.files else first
+        if not self.files:  # a registration deletes the intent; recovery and a drop leave its row for the last sweep
+            return None if intent_store.is_known(connection, self.intent.intent_id) else result
+        known = [file.intent_id == self.intent.intent_id for file in file_store.by_paths(connection, result.files)]
+        return result if any(known) or retired.by_paths(connection, result.files) else None
 
-    table_id, front = write.table.table_id, registry.front
-    # A lease, and where there are locks of rows a run too, may be held by another table's writers; what leaves, and letters,
-    # are many and large, and would keep others.
-    waits = write.run is not None and write.run.is_shared and not registry.database.is_sqlite
-    if waits or write.lease is not None or write.removing is not None or write.letters or write.repairs:
-        return front.commit_alone(work, table_id=table_id)
-    return front.commit(work, table_id=table_id, weight=len(write.files))
-
-
-def _register_in(connection: sa.Connection, registry: Registry, write: _Write, now: datetime) -> AppendResult:
-    table, batch = write.table, write.batch
-    before = None if batch is None else _answer(connection, table, batch)
-    if batch is not None and before is not None and _is_spent(batch, before):
-        return msgspec.structs.replace(before, replayed=True)
-    if not intents.take_registered(connection, registry, write.intent, now, outlived=write.outlived):
-        _check_lives(
-            table, tables.live_version(connection, table.table_id)
-        )  # a drop takes the table's open intents with it
-        raise IntentLost(
-            f"the write {write.intent.intent_id} of {table.identifier} took longer than its lease, and recovery has "
-            "taken it; nothing was registered: write again, or raise lease_seconds"
+    def result(self) -> AppendResult:
+        return AppendResult(
+            table_uuid=self.table.table_uuid,
+            rows=sum(file.row_count for file in self.files),
+            files=[file.path for file in self.files],
+            bytes=sum(file.size for file in self.files),
+            dead_letters=len(self.letters),
+            content=None if self.batch is None else self.batch.content,
         )
-    if write.lease is not None:
-        leases.check(connection, write.lease)
-    result = _result(write)
-    if batch is not None:
-        _apply_batch(connection, table, batch, result, now)
-    removed = 0 if write.removing is None else write.removing(connection, now)
-    run_id = None if write.run is None else write.run.count(connection, _counts(write, removed), now)
-    if write.letters or write.repairs or before is not None:
-        _keep_letters(connection, write, result, now, run_id, is_again=before is not None)
-    insert_files(connection, registry, table, write.files, write.intent.intent_id, now)
-    return result
 
+    def counts(self, removed: int) -> SyncRunStatistics:
+        rows = sum(file.row_count for file in self.files)
+        return SyncRunStatistics(
+            records_processed=rows + len(self.letters),
+            records_inserted=rows,
+            records_deleted=removed,
+            bytes_processed=sum(file.size for file in self.files),
+        )
 
-def _keep_letters(
-    connection: sa.Connection, write: _Write, result: AppendResult, now: datetime, run_id: int | None, *, is_again: bool
-) -> None:
-    """The dead letters of a write: of a batch that may be sent again they are known by its key."""
-    table, letters = write.table, list(write.letters)
-    where = (".".join(table.namespace), table.name)
-    if write.repairs is not None:
-        again = letters.pop(0) if letters else None
-        dead_letters.settle_repair(connection, where, write.repairs, again, now, sync_run_id=run_id)
-    if write.batch is None or (not is_again and _is_spent(write.batch, result)):
-        dead_letters.insert_prepared(connection, letters, now, sync_run_id=run_id)
-        return
-    source = write.batch.digest(table.table_uuid)
-    dead_letters.replace_of_source(connection, where, source, letters, now, sync_run_id=run_id)
-
-
-def _result(write: _Write) -> AppendResult:
-    return AppendResult(
-        table_uuid=write.table.table_uuid,
-        rows=sum(file.row_count for file in write.files),
-        files=[file.path for file in write.files],
-        bytes=sum(file.size for file in write.files),
-        dead_letters=len(write.letters),
-        content=None if write.batch is None else write.batch.content,
-    )
-
-
-def _counts(write: _Write, removed: int) -> SyncRunStatistics:
-    rows = sum(file.row_count for file in write.files)
-    return SyncRunStatistics(
-        records_processed=rows + len(write.letters),
-        records_inserted=rows,
-        records_deleted=removed,
-        bytes_processed=sum(file.size for file in write.files),
-    )
+    def keep_letters(
+        self, connection: sa.Connection, result: AppendResult, now: datetime, run_id: int | None, *, is_again: bool
+    ) -> None:
+        """The dead letters of a write: of a batch that may be sent again they are known by its key."""
+        table, letters = self.table, list(self.letters)
+        where = (".".join(table.namespace), table.name)
+        if self.repairs is not None:
+            again = letters.pop(0) if letters else None
+            dead_letters.settle_repair(connection, where, self.repairs, again, now, sync_run_id=run_id)
+        if self.batch is None or (not is_again and _is_spent(self.batch, result)):
+            dead_letters.insert_prepared(connection, letters, now, sync_run_id=run_id)
+            return
+        source = self.batch.digest(table.table_uuid)
+        dead_letters.replace_of_source(connection, where, source, letters, now, sync_run_id=run_id)
 
 
 def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
@@ -379,15 +366,3 @@ def insert_footers(
     ]
     if rows:
         footers.insert(connection, rows)
-
-
-def _answer_of(connection: sa.Connection, write: _Write) -> AppendResult | None:
-    """What a write that is over was answered; none if it was given up. Its files may have been retired since."""
-    result = _result(write)
-    first = None if write.batch is None else first_answer_in(connection, write.table, write.batch)
-    if first is not None:
-        return result if first.files == result.files else first
-    if not write.files:  # a registration deletes the intent; recovery and a drop leave its row for the last sweep
-        return None if intent_store.is_known(connection, write.intent.intent_id) else result
-    known = [file.intent_id == write.intent.intent_id for file in file_store.by_paths(connection, result.files)]
-    return result if any(known) or retired.by_paths(connection, result.files) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,6 @@ from lakeward.db.retry import retried
 from lakeward.errors import SnapshotNotFound, TableNotFound
 from lakeward.registry import leases, turns
 from lakeward.registry.handle import Registry
-from lakeward.registry.resolve_unknown_commit import Also
 from lakeward.registry.sql import intents
 from lakeward.registry.turns import Turn
 from lakeward.tables import counters
@@ -23,6 +22,9 @@ from lakeward.tables.records.files import Intent, RegisteredFile, RetiredFile
 from lakeward.tables.records.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
 from lakeward.tables.sql import files, retired, snapshots, tables
 from lakeward.tables.tables import Which, metadata_in, table_of
+
+# What else belongs to a commit: it gets the transaction's connection and the registry's time.
+Also = Callable[[sa.Connection, datetime], object]
 
 
 class Pending(msgspec.Struct, frozen=True):

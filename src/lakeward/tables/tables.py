@@ -21,7 +21,7 @@ from lakeward.storage.locations import table_location
 from lakeward.tables import namespaces
 from lakeward.tables.properties import check_properties
 from lakeward.tables.records.properties import check_level
-from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.records.tables import UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 from lakeward.tables.sql import retired, snapshots, tables
 from lakeward.tables.sql.namespaces import path
 
@@ -31,8 +31,6 @@ Which: TypeAlias = "TableName | Table"
 
 FORMATS = ("parquet", "json")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
-UNSORTED: Document = {"order-id": 0, "fields": []}
 PAGE = 500  # tables of one read
 FIRST_PARTITION_ID = 999  # Iceberg: the last partition field id of a table that has none
 

@@ -20,9 +20,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake, StorageManager
 from lakeward.arrow import imports
-from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput, LeaseLost
-from lakeward.lake import writes
-from lakeward.registry import leases
+from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence, rows_of
 
@@ -314,17 +312,6 @@ def test_equal_batches_at_once_apply_once_and_leave_no_file_over(lake: Lake, bat
     assert lake.table(NAME).row_count == len(ROWS)
     assert rows_of(lake.registry, "pending_writes") == []
     assert_nothing_left_over(lake, NAME)
-
-
-def test_a_write_under_a_lease_that_another_has_taken_leaves_no_file(lake: Lake) -> None:
-    make_table(lake, NAME)
-    old = leases.acquire(lake.registry, "apply", seconds=30)
-    leases.release(lake.registry, old)
-    leases.acquire(lake.registry, "apply", seconds=30)
-    make = writes.writer_for(ROWS, "lakeward")
-    with pytest.raises(LeaseLost):
-        writes.write(lake.registry, NAME, make, batch=writes.batch_of(("s", "1", 0, 6)), lease=old)
-    assert_nothing_happened(lake)
 
 
 def test_threads_that_append_at_once_are_all_counted(lake: Lake) -> None:

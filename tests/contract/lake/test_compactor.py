@@ -19,7 +19,7 @@ from lakeward.astha import events
 from lakeward.components.compactor import HOUR, Budget, Compactor, CompactorConfig
 from lakeward.errors import InvalidSetting, StorageError
 from lakeward.maintenance import compaction, compaction_plan
-from lakeward.registry import Registry, leases
+from lakeward.registry import Registry, intents, leases
 from lakeward.retry import RetryConfig
 from lakeward.tables import compaction as swaps
 from lakeward.tables import evolution
@@ -305,7 +305,7 @@ def test_committed_files_of_a_held_table_are_left_until_it_is_let_go(lake: Lake)
     with lake.hold(NAME):
         assert working.run_once().conflicts == 1
         table, intent, made = rewritten(lake, NAME, lake.files(NAME))
-        with pytest.raises(swaps.Conflict):
+        with pytest.raises(intents.Overtaken):
             swaps.swap(lake.registry, table, intent, lake.files(NAME), made)
     assert working.metrics().waiting == 1
     swapped(lake, NAME)

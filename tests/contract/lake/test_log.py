@@ -39,8 +39,9 @@ from lakeward.log import segments as segments_registry
 from lakeward.log import source as log_source
 from lakeward.log.consumer import offset_at
 from lakeward.log.records import SegmentInfo, Topic, TopicRef
-from lakeward.log.write import log_target, write_records
+from lakeward.log.write import segment_target, write_records
 from lakeward.ops import error_log, run_recorder, runs
+from lakeward.ops.counted_runs import Joined
 from lakeward.ops.records.operations import ErrorType, OperationType, SyncMode, SyncStatus
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.sql import intents as intent_store
@@ -202,7 +203,7 @@ def test_an_append_whose_topic_is_deleted_meanwhile_leaves_nothing(lake: Lake) -
 def test_a_write_that_recovery_has_taken_registers_nothing(lake: Lake) -> None:
     topic = topics.load(lake.registry, "orders")
     intent = intents.open_intent(lake.registry, topic)
-    files = write_records(log_target(topic, intent, lake.registry.engine(topic.location)), topic, numbered(5))
+    files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, numbered(5))
     with lake.registry.database.transaction() as connection:
         now = dialect.now(connection)
         intent_store.mark_recovered(connection, intent.intent_id, now, now)
@@ -211,29 +212,23 @@ def test_a_write_that_recovery_has_taken_registers_nothing(lake: Lake) -> None:
     assert values(lake) == {}
 
 
-def test_a_lost_lease_appends_nothing_and_what_else_belongs_to_the_commit_goes_with_it(lake: Lake) -> None:
+def test_a_lost_lease_appends_nothing_and_its_run_counts_nothing(lake: Lake) -> None:
+    run = runs.start(lake.registry, "orders", SyncMode.BATCH)
     topic = topics.load(lake.registry, "orders")
 
     def append(lease: leases.Lease) -> None:
         intent = intents.open_intent(lake.registry, topic)
-        files = write_records(log_target(topic, intent, lake.registry.engine(topic.location)), topic, ["x"], 0)
-        log.register(
-            lake.registry,
-            topic,
-            intent,
-            files,
-            lease=lease,
-            also=lambda connection, _: connection.exec_driver_sql("UPDATE topics SET retention_ms = 77"),
-        )
+        files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, ["x"], 0)
+        log.register(lake.registry, topic, intent, files, lease=lease, run=Joined(run.id))
 
     with leases.held(lake.registry, "capture", seconds=30) as lease:
         pass
     with pytest.raises(LeaseLost):
         append(lease)
-    assert topics.load(lake.registry, "orders").retention_ms is None
+    assert runs.get(lake.registry, run.id).records_inserted == 0
     with leases.held(lake.registry, "capture", seconds=30) as lease:
         append(lease)
-    assert topics.load(lake.registry, "orders").retention_ms == 77
+    assert runs.get(lake.registry, run.id).records_inserted == 1
     assert values(lake) == {0: [(0, b"x")]}
 
 

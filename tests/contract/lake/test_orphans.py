@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import lakeward
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.arrow import write as arrow_write
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import table_target
 from lakeward.db import dialect
 from lakeward.db.schema import orphan_sweeps
 from lakeward.log import registration as log
@@ -40,7 +40,7 @@ def written(lake: Lake, ids: Sequence[int] = (1, 2)) -> tuple[Intent, list[DataF
     table, metadata = tables.load_with_metadata(lake.registry, NAME)
     intent = intents.open_intent(lake.registry, table)
     engine = lake.registry.engine(table.location)
-    files = arrow_write.write_arrow(WriteTarget(table, metadata, intent, engine), [{"id": each} for each in ids])
+    files = arrow_write.write_arrow(table_target(table, metadata, intent, engine), [{"id": each} for each in ids])
     engine.write(intent.prefix + STRAY, b"left by a lost task")
     return intent, files
 
@@ -112,7 +112,7 @@ def test_what_was_left_beside_segments_goes_and_they_stay(lake: Lake) -> None:
     topic = topics.load(lake.registry, "orders")
     intent = intents.open_intent(lake.registry, topic)
     engine = lake.registry.engine(topic.location)
-    files = log_write.write_records(log_write.log_target(topic, intent, engine), topic, [b"a", b"b"], None, None)
+    files = log_write.write_records(log_write.segment_target(topic, intent, engine), topic, [b"a", b"b"], None, None)
     engine.write(intent.prefix + "spark/_temporary/0/part-0.parquet", b"left by a lost task")
     log.register(lake.registry, topic, intent, files, outlived=True)
     sweeps_later(lake, days=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake, StorageManager
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import InvalidInput, TableNotFound
 from lakeward.lake import writes
@@ -51,7 +51,7 @@ def test_a_sync_append_that_can_make_no_snapshot_says_that_its_rows_are_register
 def test_a_write_whose_table_is_dropped_leaves_no_file(lake: Lake) -> None:
     table = make_table(lake, NAME)
 
-    def make(target: WriteTarget) -> list[DataFile]:
+    def make(target: TableTarget) -> list[DataFile]:
         files = write_arrow(target, ROWS)
         lake.drop_table(NAME, purge=True)
         return files

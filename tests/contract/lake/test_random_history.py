@@ -69,11 +69,11 @@ class History(RuleBasedStateMachine):
     @rule(partition=partitions)
     def replace(self, partition: str) -> None:
         row = (next(self.ids), partition)
-        writes.replace_partition(
+        writes.write(
             self.lake.registry,
             self.name,
-            {"name": partition},
             lambda target: write_arrow(target, [{"id": row[0], "name": partition}]),
+            partition={"name": partition},
         )
         self.live = {each for each in self.live if each[1] != partition} | {row}
 

@@ -62,6 +62,23 @@ def test_an_aborted_write_leaves_neither_a_file_nor_a_row(registry: Registry) ->
         registration.register(registry, table, intent, [data_file(intent.prefix)])
 
 
+@pytest.mark.parametrize("sweep_again", [False, True])
+def test_an_aborted_write_whose_table_was_dropped_leaves_a_row_only_for_those_who_may_still_write(
+    registry: Registry, sweep_again: bool
+) -> None:
+    table = make_table(registry)
+    intent = intents.open_intent(registry, table)
+    engine = registry.engine(table.location)
+    engine.write(intent.prefix + "00000.parquet", b"x")
+    tables.drop(registry, NAME)
+    assert [row["recovered_at"] is not None for row in rows_of(registry, "pending_writes")] == [True]
+    intents.abort(registry, intent, sweep_again=sweep_again)
+    assert list(engine.list(intent.prefix)) == []
+    assert [row["intent_id"] for row in rows_of(registry, "pending_writes")] == (
+        [intent.intent_id] if sweep_again else []
+    )
+
+
 def test_the_files_of_a_registered_write_cannot_be_aborted_away(registry: Registry) -> None:
     table = make_table(registry)
     intent = intents.open_intent(registry, table)

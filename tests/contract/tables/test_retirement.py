@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakeward import Lake
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget, table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.db import dialect
 from lakeward.errors import LeaseLost, PartitionMetadataNotFound
@@ -45,7 +45,7 @@ def test_a_replacement_whose_lease_another_has_taken_changes_nothing_and_leaves_
     lake.append(NAME, ROWS)
     before = objects(lake, table)
 
-    def make(target: WriteTarget) -> list[DataFile]:
+    def make(target: TableTarget) -> list[DataFile]:
         with lake.registry.database.transaction() as connection:
             now = dialect.now(connection)
             name = retirement.partition_lease(table, 0, '{"1000":"n0"}')
@@ -53,7 +53,7 @@ def test_a_replacement_whose_lease_another_has_taken_changes_nothing_and_leaves_
         return write_arrow(target, [{"id": 1, "name": "n0"}])
 
     with pytest.raises(LeaseLost):
-        writes.replace_partition(lake.registry, NAME, {"name": "n0"}, make)
+        writes.write(lake.registry, NAME, make, partition={"name": "n0"})
     assert objects(lake, table) == before
     assert lake.scan(NAME).read_all().num_rows == len(ROWS)
     assert_nothing_left_over(lake, NAME)
@@ -123,7 +123,7 @@ def test_a_table_dropped_while_a_write_is_under_way_is_forgotten_only_after_the_
         metadata = tables.metadata(lake.registry, table)
         intent = intents.open_intent(lake.registry, table)
         lake.drop_table(NAME, purge=True)
-        late = WriteTarget(table, metadata, intent, lake.registry.engine(table.location))
+        late = table_target(table, metadata, intent, lake.registry.engine(table.location))
         write_arrow(late, ROWS)  # the writer lives, and knows nothing of it yet
         lake.clean()
         assert tables.load_by_id(lake.registry, table.table_id).dropped_at is not None

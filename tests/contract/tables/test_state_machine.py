@@ -213,11 +213,11 @@ class Lakehouse(RuleBasedStateMachine):
     def replace(self, data: st.DataObject, shapes: list[int], partition: Any) -> None:
         name, model = self.one(data)
         new = [(rows, partition, "parquet") for rows in shapes]
-        writes.replace_partition(
+        writes.write(
             self.registry,
             self.table(name).identifier,
-            {"name": partition},
             lambda target: made_files(target.intent, new),
+            partition={"name": partition},
         )
         model.files = [file for file in model.files if file[1] != partition] + new
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget, table_target
 from lakeward.iceberg import schemas
 from lakeward.storage import locations
 from lakeward.storage.engine import StorageEngine
@@ -48,7 +48,7 @@ def target_for(
     properties: dict[str, str] | None = None,
     intent: str = "intent1",
     engine: StorageEngine | None = None,
-) -> WriteTarget:
+) -> TableTarget:
     """`sort_by`: (column, direction, null order)."""
     document = schema if isinstance(schema, dict) and schema.get("type") == "struct" else schema_of(schema)
     warehouse = locations.warehouse_location(str(folder))
@@ -70,4 +70,4 @@ def target_for(
     )  # fmt: skip
     prefix = locations.write_prefix(location, intent)
     declared = Intent(intent, 1, "write", prefix, "test", NOW)
-    return WriteTarget(table, metadata, declared, engine or engine_for("local", {"fsync": False}))
+    return table_target(table, metadata, declared, engine or engine_for("local", {"fsync": False}))

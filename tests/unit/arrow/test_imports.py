@@ -13,7 +13,7 @@ import pytest
 from lakeward.arrow import statistics
 from lakeward.arrow.imports import import_files
 from lakeward.arrow.json_read import read_json_lines
-from lakeward.arrow.target import WriteTarget, arrow_schema
+from lakeward.arrow.target import TableTarget, arrow_schema
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import FileRefused
 from lakeward.tables.records.files import DataFile
@@ -39,7 +39,7 @@ def native(
     return path_of(file)
 
 
-def refusal(target: WriteTarget, *paths: Path | str) -> FileRefused:
+def refusal(target: TableTarget, *paths: Path | str) -> FileRefused:
     with pytest.raises(FileRefused) as caught:
         import_files(target, paths)
     assert not list(Path(target.intent.prefix.removeprefix("file://")).rglob("*"))

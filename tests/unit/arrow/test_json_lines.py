@@ -18,7 +18,7 @@ from lakeward.arrow.accepted import decode
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.json_lines import encode_lines, write_json_lines
 from lakeward.arrow.json_read import read_json_lines
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, InvalidSetting
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
@@ -26,7 +26,7 @@ from tests.unit.arrow.targets import schema_of, target_for
 from tests.unit.arrow.test_write import EVERY_VALUE, EVERYTHING
 
 
-def read(target: WriteTarget, file: DataFile) -> pa.Table:
+def read(target: TableTarget, file: DataFile) -> pa.Table:
     with target.engine.open_input(file.path) as source:
         return read_json_lines(source, target.schema, file.path).read_all()
 

@@ -19,7 +19,7 @@ from lakeward.arrow import file_writer
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.arrow.pruning import Pruner, may_match, row_groups
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.iceberg import schemas
 from lakeward.storage.parquet_footers import decode_footer
@@ -34,7 +34,7 @@ def parsed(source: Any) -> Filter:
     return found
 
 
-def kept_files(target: WriteTarget, data: Any, source: Any) -> tuple[int, int]:
+def kept_files(target: TableTarget, data: Any, source: Any) -> tuple[int, int]:
     """How many files there are, and how many are kept."""
     files = write_arrow(target, data)
     keep = [

@@ -13,7 +13,7 @@ import pytest
 from lakeward.arrow import file_writer, scan
 from lakeward.arrow.json_lines import write_json_lines
 from lakeward.arrow.scan import prepare, scan_files
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import (
     ColumnNotFound,
@@ -46,7 +46,7 @@ def registered(file: DataFile, number: int, **changes: Any) -> RegisteredFile:
 class Table:
     """Files and their footers, as a registry would have them."""
 
-    def __init__(self, target: WriteTarget) -> None:
+    def __init__(self, target: TableTarget) -> None:
         self.target = target
         self.files: list[RegisteredFile] = []
         self.footers: dict[str, bytes | None] = {}

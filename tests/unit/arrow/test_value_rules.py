@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakeward.arrow.imports import import_files
 from lakeward.arrow.json_lines import write_json_lines
 from lakeward.arrow.json_read import read_json_lines
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import FileRefused
 from lakeward.iceberg.arrow import to_arrow_type
@@ -77,13 +77,13 @@ def csv(rule: ValueRule, folder: Path) -> Any:
     return folder / "a.csv"
 
 
-def written(target: WriteTarget, data: Any) -> list[DataFile]:
+def written(target: TableTarget, data: Any) -> list[DataFile]:
     if isinstance(data, Path):
         return import_files(target, [data])
     return (write_json_lines if target.metadata.format == "json" else write_arrow)(target, data)
 
 
-def read(target: WriteTarget, file: DataFile) -> pa.Table:
+def read(target: TableTarget, file: DataFile) -> pa.Table:
     if file.file_type == "json":
         with target.engine.open_input(file.path) as source:
             return read_json_lines(source, target.schema, file.path).read_all()

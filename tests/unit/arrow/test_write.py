@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.transforms import parse_transform
 
 from lakeward.arrow import file_writer, statistics
-from lakeward.arrow.target import WriteTarget
+from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import FileRefused, InvalidSetting, StorageError
 from lakeward.iceberg import schemas
@@ -27,12 +27,12 @@ from tests.unit.arrow.targets import schema_of, target_for
 D = Decimal
 
 
-def content(target: WriteTarget, file: DataFile) -> pa.Table:
+def content(target: TableTarget, file: DataFile) -> pa.Table:
     with target.engine.open_input(file.path) as source:
         return pq.ParquetFile(source).read()
 
 
-def rows(target: WriteTarget, files: list[DataFile]) -> list[dict[str, Any]]:
+def rows(target: TableTarget, files: list[DataFile]) -> list[dict[str, Any]]:
     return [row for file in files for row in content(target, file).to_pylist()]
 
 

@@ -29,8 +29,10 @@ def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
     _INSERT.run(connection, {**values, "started_at": now, "lease_ms": length})
 
 
-def load(connection: sa.Connection, intent_id: str) -> Intent | None:
-    return record(Intent, connection.execute(_SELECT.where(_c.intent_id == intent_id, _OPEN)).one_or_none())
+def load(connection: sa.Connection, intent_id: str, *, lock: bool = False) -> Intent | None:
+    """An open intent. With `lock` who has taken it and is not yet done is waited for."""
+    query = _SELECT.where(_c.intent_id == intent_id, _OPEN)
+    return record(Intent, connection.execute(query.with_for_update(key_share=True) if lock else query).one_or_none())
 
 
 def of_table(connection: sa.Connection, table_id: int) -> list[Intent]:

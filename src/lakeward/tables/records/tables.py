@@ -12,6 +12,9 @@ from lakeward.names import TableIdentifier
 # An Iceberg document, as JSON: a schema, a partition spec, a sort order.
 Document = dict[str, Any]
 
+UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
+UNSORTED: Document = {"order-id": 0, "fields": []}
+
 
 class Warehouse(msgspec.Struct, frozen=True):
     warehouse_id: int
