@@ -43,6 +43,7 @@ METADATA_SCHEMA = "lakeward"
 POOL_SIZE, POOL_OVERFLOW = 10, 20
 
 _NO_GATE = nullcontext()
+_BEGIN = "BEGIN IMMEDIATE"
 _sync = getattr(os, "fdatasync", os.fsync)
 _IDLE, _IN_TRANSACTION, _IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 
@@ -95,7 +96,7 @@ class Database:
             self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
             sa.event.listen(self.engine, "connect", lambda connection, _: self._sockets.add(connection))
             self._waits = Waits(self.url, self.engine.dialect, self.shown_url)
-        self._turn: object = self if self._gate is None else self._gate  # what a thread has that is in a transaction
+        self._only: set[int] = set()  # threads in a transaction beside which they begin no other
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()  # connections of psycopg
         self._listeners: frozenset[Callable[[], object]] = frozenset()
         self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
@@ -108,10 +109,9 @@ class Database:
         return f"Database({self.shown_url!r})"
 
     # Transactions -----------------------------------------------------------------------------------------------------
-    @contextmanager
     def transaction(
         self, *, foreign_keys: bool = True, durable: bool = True, only: bool = False
-    ) -> Iterator[sa.Connection]:
+    ) -> AbstractContextManager[sa.Connection]:
         """A writing transaction, which ends in one of three ways: it is committed, and the block's end is reached; it is not,
         and something else than CommitUnknown is raised; or CommitUnknown says that it is not known. An interrupt
         (KeyboardInterrupt, SystemExit) that comes while it is committed says by a note that it is not known.
@@ -136,26 +136,75 @@ class Database:
             NestedTransaction: this thread is in one already.
             RegistryLost, ForkedProcess: this object is of no use any more.
         """
+        return self._in_file(foreign_keys, durable) if self._gate is not None else self._in_pool(only)
+
+    # The two ways are written out, and not put together of smaller blocks: a small commit would be a tenth slower.
+    @contextmanager
+    def _in_file(self, foreign_keys: bool, durable: bool) -> Iterator[sa.Connection]:
+        """A transaction of SQLite's file, whose connection is kept: the way through the pool costs as much as two statements."""
+        gate, file = self._gate, self.file
+        assert gate is not None and file is not None
+        self.check_free()
+        written = None
         try:
-            with _wrapped(self), self._in_turn(only), self._writing(foreign_keys) as connection:
-                written = self._begin(connection, durable)
+            with gate:
                 try:
+                    connection = self._writer
+                    if connection is None:
+                        connection = self._writer = self.engine.connect().execution_options(lakeward_begin=_BEGIN)
+                    if not foreign_keys:  # it cannot be changed inside a transaction
+                        set_foreign_keys(connection, False)
+                    transaction = connection.begin()
+                    written = self._looked_at(gate, file, connection, durable)
                     yield connection
-                    self._check_whole(connection)
-                    self._commit(connection)
-                except BaseException:
+                    self._check_whole(connection, transaction)
+                    self._commit(connection, transaction)
+                except BaseException:  # whatever state the connection is in, the next transaction begins anew
+                    self._drop_writer(is_changed=not foreign_keys)
                     if written is not None:
                         os.close(written)
                     raise
+                if not foreign_keys:
+                    self._drop_writer(is_changed=True)
         except TransactionConflict as error:
             error.is_rolled_back = True
             raise
+        except _OF_DRIVER as error:
+            raise self._translated(error) from error
         # The gate is free: the next writer works while the disk does, and the disk takes at once what several have written.
         # (With synchronous=FULL SQLite does the same sync itself, behind the gate.) Others may see the commit before it is
         # durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to the
         # first commit that is not whole.
         if written is not None:
-            self._make_durable(written)
+            self._make_durable(gate, written)
+        self._tell()
+
+    @contextmanager
+    def _in_pool(self, only: bool) -> Iterator[sa.Connection]:
+        """A transaction of PostgreSQL's, or of SQLite's in memory."""
+        self.check_free()
+        if only:
+            self._only.add(threading.get_ident())
+        try:
+            with self._pooled() as connection:
+                transaction = connection.execution_options(lakeward_begin=_BEGIN).begin()
+                yield connection
+                self._check_whole(connection, transaction)
+                self._commit(connection, transaction)
+        except TransactionConflict as error:
+            error.is_rolled_back = True
+            raise
+        except _OF_DRIVER as error:
+            translated = self._translated(error)
+            if isinstance(translated, TransactionConflict):
+                translated.is_rolled_back = True
+            raise translated from error
+        finally:
+            if only:
+                self._only.discard(threading.get_ident())
+        self._tell()
+
+    def _tell(self) -> None:
         for tell in self._listeners:
             try:
                 tell()
@@ -168,7 +217,7 @@ class Database:
         Raises NestedTransaction, RegistryLost, ForkedProcess.
         """
         self.check_usable()
-        if self._turn in _turns_of_thread():
+        if threading.get_ident() in self._only if self._gate is None else self._gate.is_mine:
             raise NestedTransaction(
                 f"this thread is in a transaction of the registry {self.shown_url}, and another one would wait for it or be "
                 "committed apart from it: pass its connection on (`connection=`) where that is taken, and do the rest before the "
@@ -185,40 +234,6 @@ class Database:
     def is_forked(self) -> bool:
         """Whether this is a parent process' object in its forked child, which leaves alone what it stands for."""
         return isinstance(self._refusal, ForkedProcess)
-
-    @contextmanager
-    def _in_turn(self, only: bool = False) -> Iterator[None]:
-        """On SQLite one transaction for the file; with `only` one for this thread."""
-        self.check_free()
-        gate, mine = self._gate, _turns_of_thread()
-        if gate is None and not only:
-            yield
-            return
-        with gate if gate is not None else _NO_GATE:
-            mine.add(self._turn)
-            try:
-                yield
-            finally:
-                mine.discard(self._turn)
-
-    @contextmanager
-    def _writing(self, foreign_keys: bool) -> Iterator[sa.Connection]:
-        """A connection for a writing transaction. Behind a gate it is kept: the way through the pool costs 50 µs."""
-        if self._gate is None:
-            with self._pooled() as connection:
-                yield connection.execution_options(lakeward_begin="BEGIN IMMEDIATE")
-            return
-        if self._writer is None:
-            self._writer = self.engine.connect().execution_options(lakeward_begin="BEGIN IMMEDIATE")
-        try:
-            if not foreign_keys:  # it cannot be changed inside a transaction
-                set_foreign_keys(self._writer, False)
-            yield self._writer
-        except BaseException:  # whatever state it is in, the next one begins anew
-            self._drop_writer(is_changed=not foreign_keys)
-            raise
-        if not foreign_keys:
-            self._drop_writer(is_changed=True)
 
     def _drop_writer(self, *, is_changed: bool) -> None:
         writer, self._writer = self._writer, None
@@ -249,22 +264,18 @@ class Database:
                 connection.invalidate()
                 connection.close()
 
-    def _begin(self, connection: sa.Connection, durable: bool) -> int | None:
-        """Begin; a descriptor of SQLite's log if the transaction is to be synced by it."""
-        connection.begin()
-        if self.file is None or self._gate is None:
-            return None
-        if self._gate.has_lost_a_sync:
-            self.file.check_written(connection.info)
-            self._repair(self._gate, self.file)
+    def _looked_at(self, gate: Gate, file: SQLiteFile, connection: sa.Connection, durable: bool) -> int | None:
+        """Look at SQLite's files once a transaction has begun; a descriptor of the log if it is to be synced by it."""
+        if gate.has_lost_a_sync:
+            file.check_written(connection.info)
+            self._repair(gate, file)
         self._may_repair = False
         written = None
         if durable and self._durable:
-            written = self.file.open_log(connection.info)
+            written = file.open_log(connection.info)
         else:  # its log is looked at once it is committed
-            self.file.check()
-        driver: Any = connection.connection.driver_connection
-        self.file.grow_older(driver)
+            file.check()
+        file.grow_older(connection)
         return written
 
     def _repair(self, gate: Gate, file: SQLiteFile) -> None:
@@ -280,16 +291,15 @@ class Database:
                 "open the registry again"
             ) from error
 
-    def _check_whole(self, connection: sa.Connection) -> None:
+    def _check_whole(self, connection: sa.Connection, transaction: sa.RootTransaction) -> None:
         """Before COMMIT: a database that has ended the transaction, since an error was passed over, commits nothing or less."""
         self.check_usable()
-        begun = connection.get_transaction()
-        if begun is None or not begun.is_active or connection.invalidated:
+        if not transaction.is_active or connection.invalidated:
             raise CommitUnknown(
                 f"a block of a transaction of the registry {self.shown_url} has ended it by itself; leave commit and rollback "
                 "to the block's end"
             )
-        driver: Any = connection.connection.driver_connection
+        driver: Any = connection.connection.dbapi_connection
         is_whole = (
             driver.in_transaction if self.is_sqlite else driver.info.transaction_status in (_IDLE, _IN_TRANSACTION)
         )
@@ -299,15 +309,13 @@ class Database:
                 "was committed"
             )
 
-    def _commit(self, connection: sa.Connection) -> None:
+    def _commit(self, connection: sa.Connection, transaction: sa.RootTransaction) -> None:
         """COMMIT. From here on all that goes wrong leaves it unknown whether it did, but for a database that lives and said no.
 
         The transaction then stands, or is no more, and there is nothing to ask for: the intents settle it (settling.py).
         """
-        begun = connection.get_transaction()
-        assert begun is not None
         try:
-            begun.commit()
+            transaction.commit()
             if self.file is not None:
                 self.file.check_written(connection.info)
         except RegistryLost as lost:
@@ -325,7 +333,7 @@ class Database:
             interrupt.add_note("lakeward: whether the transaction was committed is not known")
             raise
 
-    def _make_durable(self, written: int) -> None:
+    def _make_durable(self, gate: Gate, written: int) -> None:
         """Sync SQLite's log, which holds the commit."""
         try:
             try:
@@ -333,8 +341,7 @@ class Database:
             finally:
                 os.close(written)
         except OSError as error:
-            assert self._gate is not None
-            self._gate.lost_a_sync()
+            gate.lost_a_sync()
             self._refuse(_lost_sync(self.shown_url))
             raise CommitUnknown(
                 f"what was written to the registry {self.shown_url} could not be made durable: {error.strerror}; check the "
@@ -343,8 +350,7 @@ class Database:
         except BaseException as interrupt:
             interrupt.add_note("lakeward: the transaction was committed, but may be lost if the machine stops now")
             raise
-        assert self._gate is not None
-        if self._gate.has_lost_a_sync:  # somebody else's, of what stands before this in the log
+        if gate.has_lost_a_sync:  # somebody else's, of what stands before this in the log
             self._refuse(_lost_sync(self.shown_url))
             raise CommitUnknown(str(self._refusal))
 
@@ -356,6 +362,45 @@ class Database:
         """From now on (or no longer) call `tell` after each commit of this object, in the thread that committed: quickly."""
         self._listeners = self._listeners - {tell} if remove else self._listeners | {tell}
 
+    def _translated(self, error: sa.exc.TimeoutError | sa.exc.DBAPIError) -> LakewardError:
+        """Ours for a driver's error, here alone. Raises RegistryLost, RegistryUnavailable: the file tells why."""
+        if isinstance(error, sa.exc.TimeoutError):
+            return RegistryUnavailable(
+                f"no connection to the registry {self.shown_url} became free: too many threads use it at once; "
+                "use fewer, or give each its own lake"
+            )
+        if self.file is not None:  # another file in its place may be no database, or hold other tables
+            self.file.check()
+        if isinstance(error, sa.exc.DataError) or getattr(error.orig, "sqlite_errorcode", None) == _OTHER_TYPE:
+            return unstorable()
+        if getattr(error.orig, "sqlstate", None) == _NO_LOCK:
+            return RegistryBusy(
+                f"a lock of the registry {self.shown_url} did not come in {waits.WAIT_SECONDS:.0f} s: {self.holder} has "
+                "it; let that go on, or end it (SELECT pg_terminate_backend(...)), then try again; nothing was written"
+            )
+        if _refuses_us(error):
+            return RegistryUnavailable(
+                f"the registry {self.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
+                "and the database's name"
+            )
+        if _is_full(error):
+            return RegistryFull(
+                f"the disk of the registry {self.shown_url} is full: {_reason(error)}; free space there, then try again"
+            )
+        if self.file is not None:
+            sqlite_file.check_kind(self.file.path, error.orig)
+        if _does_not_answer(error):
+            return RegistryUnavailable(
+                f"the registry {self.shown_url} does not answer: {_reason(error)}; "
+                "check that it runs and that the address is right"
+            )
+        if _is_conflict(error):
+            return TransactionConflict(
+                f"the registry {self.shown_url} has ended the transaction so that others could go on: {_reason(error)}; "
+                "nothing of it was committed: run it again"
+            )
+        return DatabaseError(f"the registry {self.shown_url} refused a statement: {_reason(error)}")
+
     # Other ways to the database ---------------------------------------------------------------------------------------
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -363,17 +408,21 @@ class Database:
         self.check_usable()
         if self.file is not None:
             self.file.check()
-        with _wrapped(self), self._pooled() as connection:
+        with self.translated(), self._pooled() as connection:
             if not self.is_sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             connection.begin()
             yield connection
             self.check_usable()
 
-    def translated(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def translated(self) -> Iterator[None]:
         """For a connection that somebody else has opened: what its driver raises in the block is raised as `transaction`
         raises it."""
-        return _wrapped(self)
+        try:
+            yield
+        except _OF_DRIVER as error:
+            raise self._translated(error) from error
 
     @contextmanager
     def outside_transactions(self, *, in_turn: bool = False) -> Iterator[sa.Connection]:
@@ -386,7 +435,10 @@ class Database:
         self.check_usable()
         if self.file is not None:
             self.file.check()
-        with _wrapped(self), self._in_turn() if in_turn else _NO_GATE, self._pooled() as connection:
+        gate = self._gate if in_turn else None
+        if gate is not None:
+            self.check_free()
+        with self.translated(), gate or _NO_GATE, self._pooled() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin=None)
             else:
@@ -399,7 +451,7 @@ class Database:
         if self._gate is None:
             yield self.is_sqlite
             return
-        if self._turn in _turns_of_thread() or not self._gate.enter_if_free():
+        if self._gate.is_mine or not self._gate.enter_if_free():
             yield False
             return
         try:
@@ -426,7 +478,7 @@ class Database:
 
     def _close_writer(self, wait: float) -> None:
         gate = self._gate
-        if gate is None or self._turn in _turns_of_thread() or not gate.threads.acquire(timeout=wait):
+        if gate is None or gate.is_mine or not gate.threads.acquire(timeout=wait):
             return
         try:
             if self._writer is not None:
@@ -450,6 +502,7 @@ class Database:
         for connection in list(self._sockets):
             cut(connection)
         self._writer = None
+        self._only = set()
         self.engine.dispose(close=False)
         self.lookups.forget()
         self._refuse(
@@ -490,18 +543,6 @@ def _lost_sync(shown_url: str) -> RegistryLost:
     )
 
 
-_threads = threading.local()
-
-
-def _turns_of_thread() -> set[object]:
-    """Of which files and databases this thread is in a transaction."""
-    try:
-        turns: set[object] = _threads.turns
-    except AttributeError:
-        turns = _threads.turns = set()
-    return turns
-
-
 # Forking --------------------------------------------------------------------------------------------------------------
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _inherited: list[object] = []  # kept, so that a child never closes what its parent uses
@@ -526,7 +567,6 @@ def _after_fork_in_child() -> None:
     sqlite_file.refuse_from_now_on({database.file.path for database in _databases if database.file is not None})
     for database in list(_databases):
         database.forked(_parent)
-    _threads.turns = set()
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
@@ -546,54 +586,10 @@ def _said_no(connection: sa.Connection, error: sa.exc.DBAPIError) -> bool:
     open, or undoes it where its log could not be written; after other errors of the disk, the log may hold a commit that only
     the next one writes over.
     """
-    driver: Any = connection.connection.driver_connection
+    driver: Any = connection.connection.dbapi_connection
     if isinstance(driver, sqlite3.Connection):
         return driver.in_transaction or getattr(error.orig, "sqlite_errorcode", None) in _LOG_ENDS_BEFORE
     return driver.info.transaction_status in (_IDLE, _IN_TRANSACTION, _IN_ERROR)
-
-
-@contextmanager
-def _wrapped(database: Database) -> Iterator[None]:
-    """Driver errors become ours, once, here."""
-    try:
-        yield
-    except sa.exc.TimeoutError as error:
-        raise RegistryUnavailable(
-            f"no connection to the registry {database.shown_url} became free: too many threads use it at once; "
-            "use fewer, or give each its own lake"
-        ) from error
-    except sa.exc.DBAPIError as error:
-        if database.file is not None:  # another file in its place may be no database, or hold other tables
-            database.file.check()
-        if isinstance(error, sa.exc.DataError) or getattr(error.orig, "sqlite_errorcode", None) == _OTHER_TYPE:
-            raise unstorable() from error
-        if getattr(error.orig, "sqlstate", None) == _NO_LOCK:
-            raise RegistryBusy(
-                f"a lock of the registry {database.shown_url} did not come in {waits.WAIT_SECONDS:.0f} s: {database.holder} has "
-                "it; let that go on, or end it (SELECT pg_terminate_backend(...)), then try again; nothing was written"
-            ) from error
-        if _refuses_us(error):
-            raise RegistryUnavailable(
-                f"the registry {database.shown_url} lets nobody in this way: {_reason(error)}; check the user, the password "
-                "and the database's name"
-            ) from error
-        if _is_full(error):
-            raise RegistryFull(
-                f"the disk of the registry {database.shown_url} is full: {_reason(error)}; free space there, then try again"
-            ) from error
-        if database.file is not None:
-            sqlite_file.check_kind(database.file.path, error.orig)
-        if _does_not_answer(error):
-            raise RegistryUnavailable(
-                f"the registry {database.shown_url} does not answer: {_reason(error)}; "
-                "check that it runs and that the address is right"
-            ) from error
-        if _is_conflict(error):
-            raise TransactionConflict(
-                f"the registry {database.shown_url} has ended the transaction so that others could go on: {_reason(error)}; "
-                "nothing of it was committed: run it again"
-            ) from error
-        raise DatabaseError(f"the registry {database.shown_url} refused a statement: {_reason(error)}") from error
 
 
 def _refuses_us(error: sa.exc.DBAPIError) -> bool:
@@ -606,6 +602,7 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
 
 
+_OF_DRIVER = (sa.exc.TimeoutError, sa.exc.DBAPIError)
 _NO_LOCK = "55P03"  # PostgreSQL: lock_not_available
 _OTHER_TYPE = (
     3091  # SQLITE_CONSTRAINT_DATATYPE: a strict table refuses a value. Older sqlite3 modules have no name for it.

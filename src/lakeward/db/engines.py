@@ -56,7 +56,7 @@ def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int
         statement = connection.get_execution_options().get("lakeward_begin", "BEGIN")
         if statement is None:
             return
-        driver_connection: Any = connection.connection.driver_connection
+        driver_connection: Any = connection.connection.dbapi_connection
         try:
             driver_connection.execute(statement)
         except sqlite3.Error as error:
@@ -92,7 +92,7 @@ def _use_wal(connection: Any) -> None:
 
 
 def set_foreign_keys(connection: sa.Connection, on: bool) -> None:
-    driver_connection = connection.connection.driver_connection
+    driver_connection = connection.connection.dbapi_connection
     assert driver_connection is not None
     driver_connection.execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")
 

@@ -42,7 +42,7 @@ class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 256  # unless a single commit has more
 
 
-class FrontStatus(msgspec.Struct, frozen=True, kw_only=True):
+class FrontStatus(msgspec.Struct, kw_only=True):
     """What the front has done since the registry was opened, and what waits in it now."""
 
     commits: int = 0  # acknowledged, in groups and alone
@@ -249,6 +249,9 @@ class WriteFront:
                 raise
             self._fail(member, group, error, told)
             return
+        if len(group) == 1:
+            self._count([] if table_id is None else [table_id], [began - member.came])
+            return
         committed = [each for each in group if each.state is not _State.ALONE]
         self._count(
             [each.table_id for each in committed if each.table_id is not None],
@@ -282,25 +285,20 @@ class WriteFront:
                 self._tables[table_id] = None
             while len(self._tables) > TABLES_KEPT:
                 del self._tables[next(iter(self._tables))]
-            old = self._status
-            self._last_commit = time.time()
-            self._status = msgspec.structs.replace(
-                old,
-                commits=old.commits + len(waits),
-                groups=old.groups + (members > 1),
-                grouped=old.grouped + (len(waits) if members > 1 else 0),
-                largest_group=max(old.largest_group, members if members > 1 else 0),
-                run_again=old.run_again + members - len(waits),
-                failures_in_a_row=0,
-                waited_seconds=old.waited_seconds + sum(waits),
-            )
+            status, self._last_commit = self._status, time.time()
+            status.commits += len(waits)
+            status.failures_in_a_row = 0
+            status.waited_seconds += sum(waits)
+            if members > 1:
+                status.groups += 1
+                status.grouped += len(waits)
+                status.largest_group = max(status.largest_group, members)
+                status.run_again += members - len(waits)
 
     def _count_failure(self) -> None:
         with self._lock:
-            old = self._status
-            self._status = msgspec.structs.replace(
-                old, failures=old.failures + 1, failures_in_a_row=old.failures_in_a_row + 1
-            )
+            self._status.failures += 1
+            self._status.failures_in_a_row += 1
 
 
 def _wake(group: list[_Member[Any]], state: Callable[[_Member[Any]], _State]) -> None:

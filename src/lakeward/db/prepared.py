@@ -61,9 +61,10 @@ class Prepared:
         return [ready.record(found) for found in ready.execute(connection, ready.values(parameters))]
 
     def _for(self, connection: sa.Connection, parameters: Row) -> Ready | None:
-        if connection.dialect.name != "sqlite" or connection.dispatch.before_cursor_execute:
+        dialect = connection.dialect
+        if dialect.name != "sqlite" or connection.engine.dispatch.before_cursor_execute:
             return None
-        return self.ready(connection.dialect, parameters)
+        return self._ready.get((dialect.name, *parameters)) or self.ready(dialect, parameters)
 
     def ready(self, dialect: sa.Dialect, parameters: Row) -> Ready:
         """The statement as the dialect's driver takes it, for parameters of these names."""
@@ -113,15 +114,21 @@ class Ready:
             record[self._columns[place]] = convert(found[place])
         return record
 
-    def execute(self, connection: sa.Connection, values: list[Any]) -> sqlite3.Cursor:
-        return _execute(connection, self.text, values)
+    def execute(self, connection: sa.Connection, values: list[Any], text: str | None = None) -> sqlite3.Cursor:
+        driver: Any = connection.connection.dbapi_connection
+        try:
+            return driver.execute(text or self.text, values)  # type: ignore[no-any-return]
+        except sqlite3.Error as error:
+            raise sa.exc.DBAPIError.instance(text or self.text, tuple(values), error, sqlite3.Error) from error
+        except UNSTORABLE as error:
+            raise unstorable() from error
 
     def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
         """As many rows in one statement as pay, the rest in a last one."""
         for start in range(0, len(rows), ROWS):
             chosen = rows[start : start + ROWS]
-            text = self.text + self._further_row * (len(chosen) - 1)
-            _execute(connection, text, list(chain.from_iterable(map(self.values, chosen))))
+            values = list(chain.from_iterable(map(self.values, chosen)))
+            self.execute(connection, values, self.text + self._further_row * (len(chosen) - 1))
 
 
 def _picker(names: Sequence[str]) -> Callable[[Row], Sequence[Any]]:
@@ -134,14 +141,3 @@ def _picker(names: Sequence[str]) -> Callable[[Row], Sequence[Any]]:
 def _conversions(processors: Iterable[_Conversion | None]) -> list[tuple[int, _Conversion]]:
     """Those of the places that need one: most values are the driver's as they are."""
     return [(place, convert) for place, convert in enumerate(processors) if convert is not None]
-
-
-def _execute(connection: sa.Connection, text: str, values: list[Any]) -> sqlite3.Cursor:
-    driver: Any = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    try:
-        return driver.execute(text, values)
-    except sqlite3.Error as error:
-        raise sa.exc.DBAPIError.instance(text, tuple(values), error, sqlite3.Error) from error
-    except UNSTORABLE as error:
-        raise unstorable() from error

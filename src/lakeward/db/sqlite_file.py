@@ -19,6 +19,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import sqlalchemy as sa
+
 from lakeward.db.drivers import SQLITE_ARGUMENTS
 from lakeward.errors import DatabaseError, ForkedProcess, InvalidSetting, RegistryLost, RegistryUnavailable
 
@@ -168,17 +170,18 @@ class SQLiteFile:
                     return os.pread(self._descriptor, _HEAD, 0)
         return None
 
-    def grow_older(self, connection: sqlite3.Connection) -> None:
+    def grow_older(self, connection: sa.Connection) -> None:
         """In a writing transaction: now and then, write into the head what tells the registry from others and from its copies."""
         now = time.monotonic()
         if now - self._grew_older < AGE_SECONDS:
             return
         self._grew_older = now
-        ((number,),) = connection.execute("PRAGMA application_id").fetchall()
-        ((age,),) = connection.execute("PRAGMA user_version").fetchall()
+        driver: Any = connection.connection.dbapi_connection
+        ((number,),) = driver.execute("PRAGMA application_id").fetchall()
+        ((age,),) = driver.execute("PRAGMA user_version").fetchall()
         if not number:
-            connection.execute(f"PRAGMA application_id = {random.SystemRandom().randrange(1, 1 << 31)}")
-        connection.execute(f"PRAGMA user_version = {age + 1}")
+            driver.execute(f"PRAGMA application_id = {random.SystemRandom().randrange(1, 1 << 31)}")
+        driver.execute(f"PRAGMA user_version = {age + 1}")
 
     # The write-ahead log ----------------------------------------------------------------------------------------------
     def check_written(self, info: dict[Any, Any]) -> None:

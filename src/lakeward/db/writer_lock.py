@@ -61,6 +61,7 @@ class Gate:
         """Enter without waiting; whether that was possible."""
         if not self.threads.acquire(blocking=False):
             return False
+        self._holder = threading.get_ident()
         try:
             self._inside = not self._queue.is_waiting and _lock_now(self._open())
         except OSError as error:
@@ -69,8 +70,12 @@ class Gate:
         if not self._inside:
             self.threads.release()
             return False
-        self._holder = threading.get_ident()
         return True
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has the turn."""
+        return self._inside and self._holder == threading.get_ident()
 
     def leave(self, user: object) -> None:
         """After the last user the lock file is closed, unless somebody is inside or waits; who enters later opens it again."""

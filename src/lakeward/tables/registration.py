@@ -267,6 +267,11 @@ def _canonical(
     Raises:
         FileRefused: wrong_partition, a file's is none of its spec's.
     """
+    if (
+        not any(file.partition or file.spec_id != current.spec_id for file in files)
+        and not current.partition_by["fields"]
+    ):
+        return list(files)
     schemas, specs = {current.schema["schema-id"]: current.schema}, {current.spec_id: current.partition_by}
     if any(file.schema_id not in schemas or file.spec_id not in specs for file in files):
         for version in registry.metadata_versions(connection, table.table_id, current.metadata_version):
