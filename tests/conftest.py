@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from lakeward import logs
 from lakeward.db import lock_order
@@ -23,7 +24,8 @@ os.environ[lock_order.CHECKED] = "1"  # in the processes that tests start too
 def logged_as_at_the_start() -> Iterator[None]:
     """A command run by a test says where messages go: each test begins as a new process does."""
     yield
-    logs.reset()
+    logs._told.clear()
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,23 @@ SECTION = "Attributes:"
 class Fields(Extension):
     def on_class_members(self, *, node: Any, cls: Class, agent: Any, **kwargs: Any) -> None:
         text = cls.docstring.value if cls.docstring else ""
-        found = [each for each in cls.members.values() if isinstance(each, Attribute) and _is_field(each)]
+        found = list(_fields(cls).values())
         if not found or "Args:" in text:
             return
         lines = [SECTION, *(f"    {each.name}: {_described(each)}" for each in found)]
         if cls.docstring is None:
             cls.docstring = Docstring("", parent=cls, parser="google")
         cls.docstring.value = "\n".join([text, "", *lines] if text else lines)
+
+
+def _fields(cls: Class) -> dict[str, Attribute]:
+    """By name, with those of bases in its module, which its own come after or replace."""
+    found: dict[str, Attribute] = {}
+    for base in cls.bases:
+        above = cls.parent.members.get(str(base)) if cls.parent else None
+        if isinstance(above, Class):
+            found |= _fields(above)
+    return found | {name: each for name, each in cls.members.items() if isinstance(each, Attribute) and _is_field(each)}
 
 
 def _is_field(attribute: Attribute) -> bool:

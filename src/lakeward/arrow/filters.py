@@ -89,11 +89,6 @@ def bind_filter(source: Filter, schema: Document) -> BoundFilter:
     return BoundFilter(schema, arrow, tuple(sorted(visitor.columns)), unbound, bound)
 
 
-def to_arrow_filter(source: Filter, schema: Document) -> pc.Expression:
-    """A filter as pyarrow's expression over batches of the schema's Arrow schema. Raises: see `bind_filter`."""
-    return bind_filter(source, schema).arrow
-
-
 def _arrow_columns(expression: pc.Expression, schema: Document) -> tuple[str, ...]:
     """The columns that a pyarrow expression needs, found by trying: those whose names are in its text, else all."""
     target = arrow_schema(schema)

@@ -12,16 +12,15 @@ from lakeward.astha.events import (
     TABLES,
     Event,
     Subscriber,
-    Table,
     TableColumn,
-    TableFile,
-    TableMetadata,
-    TableSnapshot,
-    TableStats,
     WatchedTable,
 )
 from lakeward.astha.status import AsthaStatus, ComponentStatus
 from lakeward.retry import RetryConfig
+from lakeward.tables.records.files import TableFile
+from lakeward.tables.records.tables import StatsRow as TableStats
+from lakeward.tables.records.tables import TableMetadata, TableSnapshot
+from lakeward.tables.records.tables import TableRow as Table
 
 __all__ = [
     "SUBSCRIPTIONS",

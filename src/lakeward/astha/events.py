@@ -12,37 +12,10 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from lakeward.tables.records.tables import Document
+from lakeward.tables.records.files import TableFile
+from lakeward.tables.records.tables import StatsRow, TableMetadata, TableRow, TableSnapshot
 
 Operation = Literal["INSERT", "UPDATE", "DELETE"]
-
-
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `tables`."""
-
-    table_id: int
-    table_uuid: str
-    namespace_id: int | None  # None once dropped
-    name: str
-    location: str
-    format: str
-    format_version: int
-    version: int
-    row_count: int
-    deleted_row_count: int
-    total_size: int
-    file_count: int
-    landing_row_count: int
-    landing_size: int
-    landing_file_count: int
-    last_modified: datetime
-    last_column_id: int
-    last_partition_id: int
-    metadata_location: str | None
-    iceberg_version: int
-    current_snapshot_id: int | None
-    created_at: datetime
-    dropped_at: datetime | None
 
 
 class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,87 +28,6 @@ class TableColumn(msgspec.Struct, frozen=True, kw_only=True):
     type: Any  # an Iceberg type: a name, or a document
     required: bool
     doc: str | None
-
-
-class TableMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `table_metadata`: a new version arrives as an INSERT."""
-
-    table_id: int
-    metadata_version: int
-    schema_version: int
-    schema: Document
-    spec_id: int
-    partition_by: Document
-    sort_order_id: int
-    sort_by: Document
-    properties: dict[str, str]
-    storage_engine: str
-    engine_config: dict[str, Any]
-    format: str
-    compression: str
-    change: str
-    created_at: datetime
-
-
-class TableFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `table_files`, without its statistics and split offsets."""
-
-    file_id: int
-    table_id: int
-    file_name: str
-    file_path: str
-    file_size: int
-    file_type: str
-    content: int
-    referenced_data_file: str | None
-    partition_key: str
-    partition_path: str
-    row_count: int
-    checksum: str | None
-    is_compressed: bool
-    schema_id: int
-    spec_id: int
-    sort_order_id: int
-    created_at: datetime
-    modified_at: datetime
-    registered_at: datetime
-    intent_id: str | None
-    snapshot_id: int | None
-    sequence_number: int | None
-    first_row_id: int | None
-    set_aside_reason: str | None
-
-
-class TableStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `table_stats`, without the columns' statistics."""
-
-    table_id: int
-    spec_id: int
-    partition_key: str
-    file_type: str
-    partition_path: str
-    row_count: int
-    file_count: int
-    total_size: int
-    last_modified: datetime
-
-
-class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `table_snapshots`."""
-
-    table_id: int
-    snapshot_id: int
-    parent_snapshot_id: int | None
-    sequence_number: int
-    timestamp_ms: int
-    operation: str
-    summary: dict[str, str]
-    manifest_list: str
-    schema_id: int
-    metadata_location: str
-    trigger: str
-    created_at: datetime
-    expired_at: datetime | None
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -153,14 +45,14 @@ class WatchedTable(str, Generic[T_co]):
         return made
 
 
-TABLES = WatchedTable("tables", Table)
+TABLES = WatchedTable("tables", TableRow)
 TABLE_COLUMNS = WatchedTable("table_columns", TableColumn)
 TABLE_METADATA = WatchedTable("table_metadata", TableMetadata)
 TABLE_FILES = WatchedTable("table_files", TableFile)
-TABLE_STATS = WatchedTable("table_stats", TableStats)
+TABLE_STATS = WatchedTable("table_stats", StatsRow)
 TABLE_SNAPSHOTS = WatchedTable("table_snapshots", TableSnapshot)
 
-Record: TypeAlias = Table | TableColumn | TableMetadata | TableFile | TableStats | TableSnapshot
+Record: TypeAlias = TableRow | TableColumn | TableMetadata | TableFile | StatsRow | TableSnapshot
 WATCHED: Mapping[str, WatchedTable[Record]] = {
     name: name for name in (TABLES, TABLE_COLUMNS, TABLE_METADATA, TABLE_FILES, TABLE_STATS, TABLE_SNAPSHOTS)
 }

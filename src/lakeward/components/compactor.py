@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event, Registers, TableFile, TableStats, WatchedTable
+from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event, Registers, WatchedTable
 from lakeward.background import Worker, begin
 from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound, error_code
 from lakeward.logs import log
@@ -25,11 +25,13 @@ from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.retry import RetryConfig, steady
 from lakeward.tables import pending, tables
 from lakeward.tables.compaction import PartitionId
+from lakeward.tables.records.files import TableFile
+from lakeward.tables.records.tables import StatsRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Record: TypeAlias = TableFile | TableStats
+Record: TypeAlias = TableFile | StatsRow
 
 HOUR = 3_600.0
 FINISH_SECONDS = 3.0  # that a stop leaves to jobs in hand before it tells Spark to end them

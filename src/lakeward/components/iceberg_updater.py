@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event, Registers, TableFile, TableMetadata, WatchedTable
+from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event, Registers, WatchedTable
 from lakeward.background import Worker
 from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound, error_code
 from lakeward.logs import log, log_and_go_on
@@ -24,7 +24,8 @@ from lakeward.retry import RetryConfig
 from lakeward.snapshots.manifest_merging import MergeResult, merge_manifests
 from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import tables
-from lakeward.tables.records.tables import Table
+from lakeward.tables.records.files import TableFile
+from lakeward.tables.records.tables import Table, TableMetadata
 
 Record: TypeAlias = TableMetadata | TableFile
 

@@ -13,14 +13,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from lakeward.astha.events import TABLE_METADATA, TABLES, Event, Registers, Table, TableMetadata, WatchedTable
+from lakeward.astha.events import TABLE_METADATA, TABLES, Event, Registers, WatchedTable
 from lakeward.db.group_commit import FrontLimits, FrontStatus
 from lakeward.errors import InvalidSetting
 from lakeward.logs import log
 from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.tables import tables
+from lakeward.tables.records.tables import TableMetadata, TableRow
 
-Record: TypeAlias = Table | TableMetadata
+Record: TypeAlias = TableRow | TableMetadata
 
 
 class MetadataOrchestratorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ class MetadataOrchestrator:
     def on_event(self, event: Event[Record]) -> None:
         """Keep the current version of a table that is written to at hand."""
         row = event.data
-        if isinstance(row, Table):
+        if isinstance(row, TableRow):
             if event.operation == "DELETE" or row.dropped_at is not None:
                 self._forget(row.table_id)
         elif event.operation != "INSERT":  # a version that changes was changed by hand

@@ -24,20 +24,18 @@ from lakeward.astha.events import (
     TableColumn,
     WatchedTable,
 )
-from lakeward.astha.events import Table as TableRow
-from lakeward.astha.events import TableMetadata as MetadataRow
 from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
 from lakeward.logs import log
 from lakeward.names import TableName, parse_table
 from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.retry import RetryConfig, tried
 from lakeward.tables import tables
-from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.records.tables import Document, Table, TableMetadata, TableRow
 from lakeward.tables.schema_cache import CacheStats
 from lakeward.validation import MAX_INTEGER
 
 T = TypeVar("T")
-Row: TypeAlias = TableRow | TableColumn | MetadataRow
+Row: TypeAlias = TableRow | TableColumn | TableMetadata
 
 REFRESH, REGISTRY, STANDBY = "refresh", "registry", "standby"
 PAGE = 200  # versions of one read when the cache is filled
@@ -177,7 +175,7 @@ class SchemaManager:
         row = event.data
         if isinstance(row, TableRow):
             self._apply_table(row, event.operation)
-        elif isinstance(row, MetadataRow):
+        elif isinstance(row, TableMetadata):
             self._apply_metadata(row, event.operation)
         else:
             self._apply_column(row, event.operation)
@@ -192,7 +190,7 @@ class SchemaManager:
         elif operation == "INSERT" or self._cache.newest(row.table_id) is not None:
             self._read(row.table_id, row.version)
 
-    def _apply_metadata(self, row: MetadataRow, operation: Operation) -> None:
+    def _apply_metadata(self, row: TableMetadata, operation: Operation) -> None:
         if operation != "INSERT":  # a version that changes was changed by hand
             self._cache.forget(row.table_id, row.metadata_version)
         if operation != "DELETE":

@@ -20,9 +20,6 @@ from lakeward.astha.events import (
     TABLE_SNAPSHOTS,
     Event,
     Registers,
-    TableFile,
-    TableMetadata,
-    TableSnapshot,
     WatchedTable,
 )
 from lakeward.background import Worker
@@ -35,7 +32,9 @@ from lakeward.snapshots import expiry
 from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import pending, tables
 from lakeward.tables.pending import Waiting
+from lakeward.tables.records.files import TableFile
 from lakeward.tables.records.properties import MAX_SNAPSHOT_AGE
+from lakeward.tables.records.tables import TableMetadata, TableSnapshot
 
 Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 

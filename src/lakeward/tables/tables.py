@@ -321,7 +321,7 @@ def drop(registry: Registry, which: Which, *, purge: bool = False) -> Table:
         return found
 
 
-_COUNTERS = ("row_count", "deleted_row_count", "total_size", "file_count")
+_COUNTERS = ("row_count", "total_size", "file_count")
 _LANDING = ("landing_row_count", "landing_size", "landing_file_count")
 _DROPPED: dict[str, Any] = {"namespace_id": None, **dict.fromkeys((*_COUNTERS, *_LANDING), 0)}
 

@@ -17,13 +17,13 @@ from lakeward.astha import events, feed, watcher
 from lakeward.astha.feed import Position, Reader
 from lakeward.astha.sql import changes as store_changes
 from lakeward.astha.sql.changes import Change
+from lakeward.cli import development
 from lakeward.db import dialect, lock_order, schema
 from lakeward.db.database import Database
 from lakeward.errors import LeaseLost
 from lakeward.maintenance import cleaner
 from lakeward.registry import Registry, leases
 from lakeward.registry.leases import Lease
-from lakeward.spark import toolchain
 from tests.contract.db import rows
 from tests.support import postgres
 from tests.support.asthas import flood, key_of, make_tables, registry_rows, touch
@@ -431,7 +431,7 @@ def _use_transaction_numbers(registry: Registry, count: int) -> None:
 
 def _copy(source: Database, url: str) -> None:
     """As a person does it: pg_dump and psql."""
-    binaries = toolchain.postgres_binaries()
+    binaries = development.postgres_binaries()
     assert binaries is not None
     names = [
         each.set(drivername="postgresql").render_as_string(hide_password=False)

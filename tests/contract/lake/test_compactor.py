@@ -24,7 +24,7 @@ from lakeward.retry import RetryConfig
 from lakeward.tables import compaction as swaps
 from lakeward.tables import evolution
 from lakeward.tables.records import properties
-from lakeward.tables.records.tables import Table
+from lakeward.tables.records.tables import StatsRow, Table
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 
@@ -43,9 +43,9 @@ def compactor(lake: Lake, **options: object) -> Compactor:
     return Compactor(lake.registry, CompactorConfig(**options))  # type: ignore[arg-type]
 
 
-def changed(lake: Lake, name: str, partition: str = "{}") -> events.Event[events.TableStats]:
+def changed(lake: Lake, name: str, partition: str = "{}") -> events.Event[StatsRow]:
     table = lake.table(name)
-    record = events.TableStats(
+    record = StatsRow(
         table_id=table.table_id, spec_id=0, partition_key=partition, file_type="json", partition_path="", row_count=1,
         file_count=1, total_size=1, last_modified=NOW,
     )  # fmt: skip

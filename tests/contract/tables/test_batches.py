@@ -1,4 +1,4 @@
-"""P7: a batch happens once, and only where its stream stands."""
+"""A batch happens once, and only where its stream stands."""
 
 from __future__ import annotations
 

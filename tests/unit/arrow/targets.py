@@ -57,7 +57,7 @@ def target_for(
     order = [{"transform": "identity", "source-id": by_name[c], "direction": d, "null-order": n} for c, d, n in sort_by]
     table = Table(
         table_id=1, table_uuid="1f0c9a2e-0000-4000-8000-000000000000", namespace_id=1, namespace=("ns",), name="t",
-        location=location, format=file_format, format_version=2, version=1, row_count=0, deleted_row_count=0, total_size=0,
+        location=location, format=file_format, format_version=2, version=1, row_count=0, total_size=0,
         file_count=0, landing_row_count=0, landing_size=0, landing_file_count=0, last_modified=NOW, last_column_id=1,
         last_partition_id=999, metadata_location=None, iceberg_version=0, current_snapshot_id=None, created_at=NOW,
         dropped_at=None,

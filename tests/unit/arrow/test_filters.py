@@ -12,7 +12,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.expressions.literals import StringLiteral
 
 from lakeward.arrow.coerce import coerce
-from lakeward.arrow.filters import Filter, bind_filter, parse_filter, to_arrow_filter
+from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.errors import ColumnNotFound, InvalidFilter
 from tests.unit.arrow.targets import schema_of
 from tests.unit.arrow.test_write import EVERY_VALUE, EVERYTHING
@@ -32,7 +32,7 @@ def kept(source: Any) -> list[int]:
     table = coerce(ROWS, schema).read_all().append_column("row", pa.array(range(len(ROWS))))
     found = parse_filter(source)
     assert found is not None
-    rows: list[int] = table.filter(to_arrow_filter(found, schema)).column("row").to_pylist()
+    rows: list[int] = table.filter(bind_filter(found, schema).arrow).column("row").to_pylist()
     return rows
 
 
@@ -115,7 +115,7 @@ def test_literals_of_every_type_find_their_row(text: str) -> None:
     found = parse_filter(text)
     assert found is not None
     batch = coerce([EVERY_VALUE], schema).read_next_batch()
-    assert batch.filter(to_arrow_filter(found, schema)).num_rows == 1
+    assert batch.filter(bind_filter(found, schema).arrow).num_rows == 1
 
 
 ODD = {
@@ -171,7 +171,7 @@ def test_what_stands_in_quotes_is_meant_as_it_stands(text: str, rows: list[int])
     table = coerce(given, schema).read_all().append_column("row", pa.array(range(len(given))))
     found = parse_filter(text)
     assert found is not None
-    assert table.filter(to_arrow_filter(found, schema)).column("row").to_pylist() == rows
+    assert table.filter(bind_filter(found, schema).arrow).column("row").to_pylist() == rows
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_columns_of_nanoseconds_are_compared_too() -> None:
     table = coerce([{"at": "2024-01-31T10:00:00.000000001Z"}, {"at": "2024-01-31T10:00:00Z"}], schema).read_all()
     found = parse_filter("at > '2024-01-31T10:00:00Z'")
     assert found is not None
-    assert table.filter(to_arrow_filter(found, schema)).num_rows == 1
+    assert table.filter(bind_filter(found, schema).arrow).num_rows == 1
 
 
 @settings(deadline=None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeward.cli import doctor_checks
+from lakeward.cli import development, doctor_checks
 from lakeward.spark import toolchain
 
 
@@ -46,7 +46,7 @@ def test_a_user_of_spark_needs_java_and_a_user_without_it_does_not(monkeypatch: 
 
 def test_what_all_need_is_missed_and_what_developers_need_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "_version", lambda package: None)
-    monkeypatch.setattr(toolchain, "postgres_binaries", lambda: None)
+    monkeypatch.setattr(development, "postgres_binaries", lambda: None)
     found = {check.name: check for check in doctor_checks.checks()}
     assert not found["PostgreSQL server (tests)"].found
     names = [check.name for check in doctor_checks.missing_needs(found.values())]

@@ -41,7 +41,6 @@ def table_record(location: str, last_column_id: int, last_partition_id: int, for
         format_version=format_version,
         version=1,
         row_count=0,
-        deleted_row_count=0,
         total_size=0,
         file_count=0,
         landing_row_count=0,

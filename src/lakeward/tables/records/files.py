@@ -59,8 +59,8 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     footer: bytes | None = None  # Parquet's footer: thrift bytes as pyarrow's FileMetaData writes them
 
 
-class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of table_files."""
+class TableFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `table_files`, without its statistics and split offsets."""
 
     file_id: int
     table_id: int
@@ -74,8 +74,6 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
     row_count: int
     checksum: str | None
     is_compressed: bool
-    statistics: FileStatistics
-    split_offsets: list[int]
     schema_id: int
     spec_id: int
     sort_order_id: int
@@ -87,6 +85,13 @@ class RegisteredFile(msgspec.Struct, frozen=True, kw_only=True):
     sequence_number: int | None
     first_row_id: int | None
     set_aside_reason: str | None  # why the file cannot be part of a snapshot; None for a live file
+
+
+class RegisteredFile(TableFile, frozen=True, kw_only=True):
+    """A row of `table_files`."""
+
+    statistics: FileStatistics
+    split_offsets: list[int]
 
     @property
     def partition(self) -> PartitionValues:

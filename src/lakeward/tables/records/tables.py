@@ -32,20 +32,18 @@ class Namespace(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of `tables`. Counters are of live Parquet files; landing_* are of JSON files. Sizes in bytes."""
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `tables`. Counters are of live Parquet files; landing_* are of JSON files. Sizes in bytes."""
 
     table_id: int
     table_uuid: str
-    namespace_id: int
-    namespace: tuple[str, ...]
+    namespace_id: int | None  # None once dropped
     name: str
     location: str  # fixed at creation, without a slash at its end
     format: str  # parquet | json
     format_version: int  # Iceberg's: 2 | 3
     version: int  # the current table_metadata.metadata_version
     row_count: int
-    deleted_row_count: int
     total_size: int
     file_count: int
     landing_row_count: int
@@ -54,11 +52,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     last_modified: datetime
     last_column_id: int
     last_partition_id: int
-    metadata_location: str | None  # none until the first Iceberg metadata file is made
+    metadata_location: str | None  # None until the first Iceberg metadata file is made
     iceberg_version: int  # the metadata_version that metadata_location shows; 0 for none
     current_snapshot_id: int | None
     created_at: datetime
     dropped_at: datetime | None
+
+
+class Table(TableRow, frozen=True, kw_only=True):
+    """A table: its row, and its namespace."""
+
+    namespace_id: int  # 0 once dropped
+    namespace: tuple[str, ...]
 
     @property
     def identifier(self) -> TableIdentifier:
@@ -97,18 +102,23 @@ class ColumnStatistics(msgspec.Struct, frozen=True, omit_defaults=True):
     bounded: bool = True  # false once a file without bounds, but with values, has entered: bounds are then none
 
 
-class TableStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of table_stats: the counters of one partition (or of a whole unpartitioned table)."""
+class StatsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `table_stats` without the columns' statistics: the counters of one partition, or of an unpartitioned table."""
 
     table_id: int
     spec_id: int
-    partition_key: str  # canonical JSON of the partition's values: see model.files.partition_key
+    partition_key: str  # canonical JSON of the partition's values
     file_type: str
     partition_path: str
     row_count: int
     file_count: int
     total_size: int
     last_modified: datetime
+
+
+class TableStats(StatsRow, frozen=True, kw_only=True):
+    """A row of `table_stats`."""
+
     columns: dict[int, ColumnStatistics]
 
 
