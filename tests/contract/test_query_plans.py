@@ -128,7 +128,7 @@ CALLS: dict[str, list[Call]] = {
     "cursors.load_all": [lambda m, c: m.load_all(c), lambda m, c: m.load_all(c, "lakeward")],
     "cursors.save": [lambda m, c: m.save(c, "lakeward", "s1", None, {}, NOW)],
     "cursors.touch": [lambda m, c: m.touch(c, "lakeward", ["s1"], NOW)],
-    "cursors.forget_position": [lambda m, c: m.forget_position(c, "lakeward", "s1", LATER)],
+    "cursors.forget_place": [lambda m, c: m.forget_place(c, "lakeward", "s1", LATER)],
     "cursors.park": [lambda m, c: m.park(c, rows.VALID["parked_events"] | {"parked_id": 99999, "sequence": 99999})],
     "cursors.parked": [lambda m, c: m.parked(c, limit=10), lambda m, c: m.parked(c, "lakeward", limit=10)],
     "cursors.discard": [lambda m, c: m.discard(c, 5)],

@@ -37,14 +37,14 @@ def by_name(field: pa.Field) -> str | int | None:
 
 
 def matched(source: Iterable[pa.Field], target: Iterable[pa.Field], key: Key) -> list[int | None]:
-    """For each target field the position of its source field, None where it has none."""
-    positions: dict[str | int, int] = {}
-    for position, field in enumerate(source):
+    """For each target field the index of its source field, None where it has none."""
+    indexes: dict[str | int, int] = {}
+    for index, field in enumerate(source):
         name = key(field)
         if name is not None:
-            positions[name] = position
+            indexes[name] = index
     wanted = [key(field) for field in target]
-    return [None if name is None else positions.get(name) for name in wanted]
+    return [None if name is None else indexes.get(name) for name in wanted]
 
 
 def cast_plan(
@@ -268,26 +268,26 @@ def _struct_plan(
         raise refused(path, source, target)
     have = [source.field(i) for i in range(source.num_fields)]
     fields = [target.field(i) for i in range(target.num_fields)]
-    positions = matched(have, fields, key)
-    strays = sorted(set(range(len(have))) - set(positions) - {None}) if extra != "drop" else []
+    indexes = matched(have, fields, key)
+    strays = sorted(set(range(len(have))) - set(indexes) - {None}) if extra != "drop" else []
     if strays and extra == "refuse":
         raise _stray(f"{path}.{have[strays[0]].name}")
     plans: list[tuple[int | None, Cast]] = []
-    for position, field in zip(positions, fields, strict=True):
+    for index, field in zip(indexes, fields, strict=True):
         inner_path = f"{path}.{field.name}"
-        if position is None:
+        if index is None:
             if not field.nullable and statistics.field_id(field) not in defaults:
                 raise FileRefused("missing_column", f"column {inner_path!r} is required and missing")
             plans.append((None, _same))
         else:
-            plans.append((position, _plan(have[position].type, field.type, key, inner_path, extra, defaults, False)))
+            plans.append((index, _plan(have[index].type, field.type, key, inner_path, extra, defaults, False)))
 
     def run(array: pa.Array) -> pa.Array:
         mask = array.is_null()
         check_strays([(f"{path}.{have[stray].name}", _child(array, stray)) for stray in strays])
         children = []
-        for (position, plan), field in zip(plans, fields, strict=True):
-            child = filled(field, len(array), defaults) if position is None else plan(_child(array, position))
+        for (index, plan), field in zip(plans, fields, strict=True):
+            child = filled(field, len(array), defaults) if index is None else plan(_child(array, index))
             children.append(child if field.nullable else required_below(child, mask, f"{path}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
@@ -300,9 +300,9 @@ def filled(field: pa.Field, count: int, defaults: Defaults) -> pa.Array:
     return pa.nulls(count, field.type) if default is None else pa.repeat(default, count)
 
 
-def _child(array: pa.StructArray, position: int) -> pa.Array:
+def _child(array: pa.StructArray, index: int) -> pa.Array:
     """A field's values; null where the struct is, whatever stands there."""
-    return pc.struct_field(array, [position]) if array.null_count else array.field(position)
+    return pc.struct_field(array, [index]) if array.null_count else array.field(index)
 
 
 def check_strays(strays: Iterable[tuple[str, pa.Array]]) -> None:

@@ -202,10 +202,10 @@ def write_defaults(schema: Document) -> Defaults:
 def _checked(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     """A batch of the right types: only nulls in required columns are left to look for, at the top and inside."""
     columns = list(checked_values(batch).columns)
-    for position, field in enumerate(wanted.schema):
+    for index, field in enumerate(wanted.schema):
         if pt.is_nested(field.type):
-            columns[position] = cast_plan(batch.schema.field(position), field, by_name, field.name)(columns[position])
-        elif not field.nullable and columns[position].null_count:
+            columns[index] = cast_plan(batch.schema.field(index), field, by_name, field.name)(columns[index])
+        elif not field.nullable and columns[index].null_count:
             raise null_in_required(field.name)
     return wanted.batch(columns)
 
@@ -215,7 +215,7 @@ def null_in_required(name: str) -> FileRefused:
 
 
 class Plan(NamedTuple):
-    """For each wanted column its source's position (None where it is missing) and how it is cast; and the places of columns
+    """For each wanted column its source's index (None where it is missing) and how it is cast; and the places of columns
     that the table lacks."""
 
     columns: list[tuple[int | None, Cast]]
@@ -234,17 +234,17 @@ def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, writte
         if not written:  # CSV has no types to grow by
             check_growth(source, wanted.types, wanted.properties)
         check_names(source.names, wanted)
-    positions = matched(source, wanted.schema, key)
-    plan = Plan([], sorted(set(range(len(source))) - set(positions)))
-    for position, field in zip(positions, wanted.schema, strict=True):
-        if position is None:
+    indexes = matched(source, wanted.schema, key)
+    plan = Plan([], sorted(set(range(len(source))) - set(indexes)))
+    for index, field in zip(indexes, wanted.schema, strict=True):
+        if index is None:
             wanted.check_missing(field)
             plan.columns.append((None, _unused))
         else:
             cast = cast_plan(
-                source.field(position), field, key, field.name, wanted.extra, wanted.defaults, written=written
+                source.field(index), field, key, field.name, wanted.extra, wanted.defaults, written=written
             )
-            plan.columns.append((position, cast))
+            plan.columns.append((index, cast))
     return plan
 
 
@@ -291,8 +291,8 @@ def run(plan: Plan, batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         if batch.column(stray).null_count < batch.num_rows:
             raise _unknown(batch.schema.names[stray], wanted)
     columns = [
-        wanted.filled(field, batch.num_rows) if position is None else cast(batch.column(position))
-        for (position, cast), field in zip(plan.columns, wanted.schema, strict=True)
+        wanted.filled(field, batch.num_rows) if index is None else cast(batch.column(index))
+        for (index, cast), field in zip(plan.columns, wanted.schema, strict=True)
     ]
     return wanted.batch(columns)
 
@@ -352,7 +352,7 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows
 
 
 def _cut(values: Any, some: range) -> Any:
-    """By position; pandas goes by labels otherwise."""
+    """By index; pandas goes by labels otherwise."""
     return (values.iloc if hasattr(values, "iloc") else values)[some.start : some.stop]
 
 

@@ -238,11 +238,11 @@ def _with_types(schema: pa.Schema, wanted: Wanted) -> pa.Schema:
 
 def _with_json(rows: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     columns = list(rows.columns)
-    for position, field in enumerate(_with_types(rows.schema, wanted)):
+    for index, field in enumerate(_with_types(rows.schema, wanted)):
         if pt.is_nested(field.type):
-            check_array(columns[position], field.name)
-            values = [None if text is None else _json(text, field.name) for text in columns[position].to_pylist()]
-            columns[position] = accepted.decode(values, wanted.types[field.name], field.name, written=True)
+            check_array(columns[index], field.name)
+            values = [None if text is None else _json(text, field.name) for text in columns[index].to_pylist()]
+            columns[index] = accepted.decode(values, wanted.types[field.name], field.name, written=True)
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 

@@ -185,14 +185,14 @@ def _row_groups(footer: pq.FileMetaData, pruner: Pruner | None) -> list[int]:
 def _group_batches(opened: pq.ParquetFile, groups: list[int], reading: Reading) -> Iterator[pa.RecordBatch]:
     have = opened.schema_arrow
     plan = _plan(have, reading)
-    names = [have.field(position).name for position, _ in plan if position is not None]
+    names = [have.field(index).name for index, _ in plan if index is not None]
     if not names:
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         yield _run(plan, pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([]))), reading.needed)
         return
     for batch in opened.iter_batches(batch_size=BATCH_ROWS, row_groups=groups, columns=names):
-        positions = {field.name: i for i, field in enumerate(batch.schema)}
-        here = [(None if p is None else positions[have.field(p).name], cast) for p, cast in plan]
+        indexes = {field.name: i for i, field in enumerate(batch.schema)}
+        here = [(None if p is None else indexes[have.field(p).name], cast) for p, cast in plan]
         yield _run(here, batch, reading.needed)
 
 
@@ -209,11 +209,11 @@ def _plan(have: pa.Schema, reading: Reading) -> _Plan:
         if field.get("initial-default") is not None
     }
     plan: list[tuple[int | None, Cast]] = []
-    for position, field in zip(matched(have, reading.needed, key), reading.needed, strict=True):
-        if position is None:
+    for index, field in zip(matched(have, reading.needed, key), reading.needed, strict=True):
+        if index is None:
             plan.append((None, _missing(field, defaults.get(field.name))))
         else:
-            plan.append((position, cast_plan(have.field(position), field, key, field.name, "drop")))
+            plan.append((index, cast_plan(have.field(index), field, key, field.name, "drop")))
     return plan
 
 
@@ -226,5 +226,5 @@ def _missing(field: pa.Field, default: pa.Scalar | None) -> Cast:
 
 def _run(plan: _Plan, batch: pa.RecordBatch, needed: pa.Schema) -> pa.RecordBatch:
     rows = pa.nulls(batch.num_rows)
-    columns = [cast(rows if position is None else batch.column(position)) for position, cast in plan]
+    columns = [cast(rows if index is None else batch.column(index)) for index, cast in plan]
     return pa.RecordBatch.from_arrays(columns, schema=needed)

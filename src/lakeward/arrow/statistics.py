@@ -113,11 +113,11 @@ def from_footer(
     nulls: dict[int, int] = {}
     lower: dict[int, bytes] = {}
     upper: dict[int, bytes] = {}
-    for position, field_id_ in enumerate(ids):
+    for index, field_id_ in enumerate(ids):
         leaf = wanted.get(field_id_) if field_id_ is not None else None
         if leaf is None:
             continue
-        chunks = [_Chunk(group.column(position)) for group in groups]
+        chunks = [_Chunk(group.column(index)) for group in groups]
         sizes[leaf.field_id] = sum(chunk.size for chunk in chunks)
         counts[leaf.field_id] = sum(chunk.values for chunk in chunks)
         null_counts = [chunk.nulls for chunk in chunks]
@@ -207,19 +207,19 @@ def upper_bound(type_: str, raw: Any) -> bytes | None:
 
 
 def _round_up_text(text: str) -> bytes | None:
-    for position in range(len(text) - 1, -1, -1):
-        code = ord(text[position]) + 1
+    for index in range(len(text) - 1, -1, -1):
+        code = ord(text[index]) + 1
         if code == 0xD800:  # surrogates are no characters
             code = 0xE000
         if code <= 0x10FFFF:
-            return (text[:position] + chr(code)).encode()
+            return (text[:index] + chr(code)).encode()
     return None
 
 
 def _round_up_bytes(value: bytes) -> bytes | None:
-    for position in range(len(value) - 1, -1, -1):
-        if value[position] < 0xFF:
-            return value[:position] + bytes([value[position] + 1])
+    for index in range(len(value) - 1, -1, -1):
+        if value[index] < 0xFF:
+            return value[:index] + bytes([value[index] + 1])
     return None
 
 

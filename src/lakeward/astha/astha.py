@@ -15,7 +15,7 @@ from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
 from lakeward.astha.entries import Filter, Task
 from lakeward.astha.events import SUBSCRIPTIONS, Subscriber
-from lakeward.astha.feed import Behind, Position, Reader
+from lakeward.astha.feed import Behind, Place, Reader
 from lakeward.astha.reasons import reason
 from lakeward.astha.router import Lane, groups
 from lakeward.astha.sql.changes import Change
@@ -185,8 +185,8 @@ class Astha:
         parked = feed.count_parked(self.registry, self.config.name)
 
         def state(lane: Lane, delivery: Delivery) -> ComponentStatus:
-            def count(position: Position) -> Behind:
-                return feed.behind(self.registry, position, lane.wanted())
+            def count(place: Place) -> Behind:
+                return feed.behind(self.registry, place, lane.wanted())
 
             return component_status(lane, delivery.probe, parked.get(lane.name, 0), count)
 
@@ -243,11 +243,11 @@ class Astha:
         cursors = {cursor.subscriber: cursor for cursor in taken}
         for name, lane in self._lanes.items():
             cursor = cursors.get(name)
-            position = None if cursor is None else cursor.position
-            if position is not None and not watcher.reader.knows(position):
+            place = None if cursor is None else cursor.place
+            if place is not None and not watcher.reader.knows(place):
                 log.warning("registry_restored", astha=self.config.name, component=name)
-                position = None
-            lane.begin(position)
+                place = None
+            lane.begin(place)
 
     def _follow(self, watcher: Watcher, lease: Lease) -> None:
         saver = _Saver(self, lease)
@@ -271,10 +271,10 @@ class Astha:
     def _read(self, watcher: Watcher) -> bool:
         """Read once for each place where lanes stand; whether there is more."""
         more = False
-        for position, lanes in groups(self._lanes.values()).items():
-            read = watcher.read(position, self.config.batch_size)
+        for place, lanes in groups(self._lanes.values()).items():
+            read = watcher.read(place, self.config.batch_size)
             for lane in lanes:
-                lane.put(read, position)
+                lane.put(read, place)
             more = more or not read.is_last
         return more
 
@@ -284,10 +284,10 @@ class Astha:
         return TRIM_SECONDS
 
     # What deliveries ask for ------------------------------------------------------------------------------------------
-    def _hold(self, lane: Lane, task: Task) -> Position:
+    def _hold(self, lane: Lane, task: Task) -> Place:
         """Where the lane goes on after its refresh.
 
-        Trimming heeds the stored positions alone. So one is stored, and only then is looked where the feed ends: what was
+        Trimming heeds the stored places alone. So one is stored, and only then is looked where the feed ends: what was
         trimmed before lies before that end, and the refresh sees it.
         """
         watcher, lease = self._watcher, self._lease
@@ -375,7 +375,7 @@ def load_status(registry: Registry, name: str | None = None) -> list[dict[str, A
             ),
             "astha": cursor.astha,
             "seen_at": cursor.seen_at,
-            **(stored_lag(registry, cursor) if cursor.position and reader.knows(cursor.position) else {}),
+            **(stored_lag(registry, cursor) if cursor.place and reader.knows(cursor.place) else {}),
             "parked": parked[cursor.astha].get(cursor.subscriber, 0),
         }
         for cursor in cursors

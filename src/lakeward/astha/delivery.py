@@ -11,7 +11,7 @@ from typing import Any
 
 from lakeward import logs
 from lakeward.astha.entries import Entry, Task
-from lakeward.astha.feed import Position
+from lakeward.astha.feed import Place
 from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason as reason_of
 from lakeward.astha.router import Lane
@@ -24,7 +24,7 @@ from lakeward.retry import steady
 IDLE_SECONDS = 0.1
 
 Park = Callable[[Lane, Change, int, str], object]
-Hold = Callable[[Lane, Task], Position]
+Hold = Callable[[Lane, Task], Place]
 
 
 class Delivery:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lakeward.astha.events import Event
-from lakeward.astha.feed import Position
+from lakeward.astha.feed import Place
 from lakeward.astha.sql.changes import Change
 
 
@@ -29,7 +29,7 @@ class Batch:
 
     __slots__ = ("after", "at", "entries", "put_at", "within")
 
-    def __init__(self, entries: list[Entry], within: Position, after: Position) -> None:
+    def __init__(self, entries: list[Entry], within: Place, after: Place) -> None:
         self.entries = entries
         self.within = within
         self.after = after
@@ -41,7 +41,7 @@ class Batch:
             self.at += 1
         return self.at == len(self.entries)
 
-    def position(self) -> Position:
+    def place(self) -> Place:
         """Before the first entry that is not done."""
         return msgspec.structs.replace(self.within, sequence=self.entries[self.at].change.sequence - 1)
 
@@ -59,7 +59,7 @@ class Waiting(NamedTuple):
 
     length: int
     oldest: Change | None  # that is not done
-    position: Position | None
+    place: Place | None
 
 
 class Task(msgspec.Struct, frozen=True):

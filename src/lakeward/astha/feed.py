@@ -30,8 +30,8 @@ TRIM_BATCH = 5_000  # rows that one transaction deletes
 COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
 
 
-class Position(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All changes before it have been met. Compare only positions of one reader's way through the feed.
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All changes before it have been met. Compare only places of one reader's way through the feed.
 
     On SQLite `sequence` says it all. On PostgreSQL everything that `old` sees has been met, and of what `target` sees besides,
     all up to `sequence`; without a target, only what `old` sees.
@@ -67,8 +67,8 @@ class Page(NamedTuple):
     """Some changes in the order in which to handle them, and where the reader stands after them."""
 
     changes: Sequence[Change]
-    within: Position  # between any two of them one stands here, with the former's number
-    after: Position
+    within: Place  # between any two of them one stands here, with the former's number
+    after: Place
     is_last: bool  # nothing more was there
 
 
@@ -82,47 +82,47 @@ class Reader:
             self._registry = info.load(connection).registry_uuid
             self._server = changes.server_id(connection)
 
-    def head(self) -> Position:
+    def head(self) -> Place:
         """Where a reader stands that has met all there is."""
         if self._database.is_sqlite:
-            return Position(self._registry, changes.last_given(self._database))
-        return Position(self._registry, 0, self._server, changes.current_snapshot(self._database))
+            return Place(self._registry, changes.last_given(self._database))
+        return Place(self._registry, 0, self._server, changes.current_snapshot(self._database))
 
-    def knows(self, position: Position) -> bool:
-        """False for a position of another registry or server, such as one that was restored from a copy."""
-        return (position.registry, position.server) == (self._registry, self._server)
+    def knows(self, place: Place) -> bool:
+        """False for a place of another registry or server, such as one that was restored from a copy."""
+        return (place.registry, place.server) == (self._registry, self._server)
 
-    def read(self, position: Position, count: int) -> Page:
+    def read(self, place: Place, count: int) -> Page:
         """Up to `count` changes that come next.
 
         Raises:
             RegistryUnavailable.
         """
         if self._database.is_sqlite:
-            found = changes.after(self._database, position.sequence, count)
-            last = found[-1].sequence if found else position.sequence
-            return Page(found, position, msgspec.structs.replace(position, sequence=last), len(found) < count)
-        if not position.target:
-            snapshot, first = changes.head(self._database, position.old)
+            found = changes.after(self._database, place.sequence, count)
+            last = found[-1].sequence if found else place.sequence
+            return Page(found, place, msgspec.structs.replace(place, sequence=last), len(found) < count)
+        if not place.target:
+            snapshot, first = changes.head(self._database, place.old)
             if first is None:
-                return Page((), position, msgspec.structs.replace(position, old=snapshot), True)
-            position = msgspec.structs.replace(position, target=snapshot, sequence=first - 1)
-        found = changes.between(self._database, position.old, position.target, position.sequence, count)
+                return Page((), place, msgspec.structs.replace(place, old=snapshot), True)
+            place = msgspec.structs.replace(place, target=snapshot, sequence=first - 1)
+        found = changes.between(self._database, place.old, place.target, place.sequence, count)
         if len(found) == count:
-            return Page(found, position, msgspec.structs.replace(position, sequence=found[-1].sequence), False)
-        done = msgspec.structs.replace(position, old=position.target, target="", sequence=0)
-        return Page(found, position, done, True)
+            return Page(found, place, msgspec.structs.replace(place, sequence=found[-1].sequence), False)
+        done = msgspec.structs.replace(place, old=place.target, target="", sequence=0)
+        return Page(found, place, done, True)
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """What of the feed comes after a position."""
+    """What of the feed comes after a place."""
 
     count: int
     oldest: datetime | None  # when the oldest of it was changed
     now: datetime  # by the registry's clock
 
 
-def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
+def behind(registry: Registry, place: Place, wanted: Wanted) -> Behind:
     """How many rows somebody who stands there has still to meet: of those that are committed, and of the next COUNT_LIMIT.
 
     Raises RegistryUnavailable.
@@ -130,11 +130,9 @@ def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
     with registry.database.read() as connection:
         now = dialect.now(connection)
         if dialect.is_sqlite(connection):
-            found = changes.count_after(connection, position.sequence, wanted, COUNT_LIMIT)
+            found = changes.count_after(connection, place.sequence, wanted, COUNT_LIMIT)
         else:
-            found = changes.count_between(
-                connection, position.old, position.target, position.sequence, wanted, COUNT_LIMIT
-            )
+            found = changes.count_between(connection, place.old, place.target, place.sequence, wanted, COUNT_LIMIT)
     return Behind(*found, now)
 
 
@@ -142,7 +140,7 @@ def behind(registry: Registry, position: Position, wanted: Wanted) -> Behind:
 class Cursor(msgspec.Struct, frozen=True):
     astha: str
     subscriber: str
-    position: Position | None  # None: its state is to come from the registry first
+    place: Place | None  # None: its state is to come from the registry first
     state: dict[str, Any]
     seen_at: datetime
 
@@ -155,13 +153,13 @@ def load_cursors(registry: Registry, astha: str | None = None) -> list[Cursor]:
 
 
 def _cursor(row: Any) -> Cursor:
-    position = None if row.position is None else msgspec.convert(row.position, Position)
-    return Cursor(row.astha, row.subscriber, position, row.state, row.seen_at)
+    place = None if row.position is None else msgspec.convert(row.position, Place)
+    return Cursor(row.astha, row.subscriber, place, row.state, row.seen_at)
 
 
 @retried
 def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[str]) -> list[Cursor]:
-    """Where these subscribers stand, as the one who looks after them from now on: their positions are waited for again.
+    """Where these subscribers stand, as the one who looks after them from now on: their places are waited for again.
 
     Raises:
         LeaseLost: another process looks after them now.
@@ -181,7 +179,7 @@ def save_cursors(
     registry: Registry,
     lease: Lease,
     astha: str,
-    progress: Mapping[str, tuple[Position | None, Mapping[str, Any]]],
+    progress: Mapping[str, tuple[Place | None, Mapping[str, Any]]],
 ) -> None:
     """Keep where subscribers stand, and their state to show: by name, in one transaction.
 
@@ -192,8 +190,8 @@ def save_cursors(
         leases.check(connection, lease)
         now = dialect.now(connection)
         for subscriber in sorted(progress):
-            position, state = progress[subscriber]
-            document = None if position is None else msgspec.to_builtins(position)
+            place, state = progress[subscriber]
+            document = None if place is None else msgspec.to_builtins(place)
             cursors.save(connection, astha, subscriber, document, state, now)
 
 
@@ -221,14 +219,14 @@ def _trim_once(registry: Registry, keep_seconds: float) -> int:
 
 def _trimmed(connection: sa.Connection, keep_seconds: float) -> int:
     before = dialect.now(connection) - timedelta(seconds=keep_seconds)
-    waited_for: list[Position] = []
+    waited_for: list[Place] = []
     for cursor in (_cursor(row) for row in cursors.load_all(connection)):
-        if cursor.position is None:
+        if cursor.place is None:
             continue
         is_gone = cursor.seen_at < before
         # Not if it has just come back.
-        if not is_gone or not cursors.forget_position(connection, cursor.astha, cursor.subscriber, before):
-            waited_for.append(cursor.position)
+        if not is_gone or not cursors.forget_place(connection, cursor.astha, cursor.subscriber, before):
+            waited_for.append(cursor.place)
     if not waited_for:
         return changes.delete_older(connection, before, TRIM_BATCH)
     if dialect.is_sqlite(connection):

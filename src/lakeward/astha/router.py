@@ -17,7 +17,7 @@ from lakeward.astha.breaker import Breaker
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.entries import Batch, Counts, Entry, Filter, Task, Waiting
 from lakeward.astha.events import Subscriber
-from lakeward.astha.feed import Position
+from lakeward.astha.feed import Place
 from lakeward.astha.health import HealthChecker
 from lakeward.astha.sql.changes import Wanted
 from lakeward.astha.watcher import Item, Items
@@ -40,7 +40,7 @@ class Lane:
         self.breaker = Breaker(config.open_seconds)
         self.health = HealthChecker(config.max_failures)
         self.counts = Counts()
-        self.position: Position | None = None  # read up to here; None: not known before the refresh that is due
+        self.place: Place | None = None  # read up to here; None: not known before the refresh that is due
         self.generation = 0
         self.started: dict[int, tuple[float, Entry]] = {}  # by thread: since when an on_event runs, and of what
         self.last_error: str | None = None
@@ -51,30 +51,30 @@ class Lane:
         self._busy: set[int] = set()
         self.length = 0  # entries that are not done
         self.moves = 0  # grows with all that moves the cursor
-        self._done = Position("", 0)  # all before it is done
-        self._held: Position | None = None  # while a refresh is due: the feed is kept from here on
+        self._done = Place("", 0)  # all before it is done
+        self._held: Place | None = None  # while a refresh is due: the feed is kept from here on
         self._refresh: str | None = "start"  # why a refresh is due
         self._refresh_at = 0.0  # not before
         self._refresh_failures = 0
         self.is_refreshing = False
         self._refreshing_since = 0.0
-        self._must_rebase = True  # the refresh moves `position` to the feed's head
+        self._must_rebase = True  # the refresh moves `place` to the feed's head
         self.is_stopping = False
         self.was_skipped = False  # the last read was not for this lane
 
     # What the main loop does ------------------------------------------------------------------------------------------
-    def begin(self, position: Position | None) -> None:
-        """Start anew, with a refresh: from a stored position, or from the feed's head as it is at the refresh."""
+    def begin(self, place: Place | None) -> None:
+        """Start anew, with a refresh: from a stored place, or from the feed's head as it is at the refresh."""
         with self.lock:
             self._drop()
-            self.position = position
-            self._must_rebase = position is None
-            if position is not None:
-                self._done = position
+            self.place = place
+            self._must_rebase = place is None
+            if place is not None:
+                self._done = place
             self._refresh, self._refresh_at, self._refresh_failures = "start", 0.0, 0
             self.changed.notify_all()
 
-    def wants(self) -> Position | None:
+    def wants(self) -> Place | None:
         """Where to read on for this lane; None while it takes nothing."""
         with self.lock:
             self.was_skipped = not self._takes()
@@ -82,7 +82,7 @@ class Lane:
                 if not self._must_rebase and not self.breaker.is_closed:
                     self._ask_refresh(f"more than {self.config.queue_limit} events waited while its circuit was open")
                 return None
-            return self.position
+            return self.place
 
     def takes_again(self) -> bool:
         """Whether it has to catch up, since it took nothing at the last read."""
@@ -91,12 +91,12 @@ class Lane:
     def _takes(self) -> bool:
         return not self._must_rebase and self.length < self.config.queue_limit
 
-    def put(self, read: Items, start: Position) -> None:
+    def put(self, read: Items, start: Place) -> None:
         """Take what was read from `start`, if the lane still stands there."""
         with self.lock:
-            if self._must_rebase or self.position != start:
+            if self._must_rebase or self.place != start:
                 return
-            self.position = read.after
+            self.place = read.after
             self.moves += len(read.items)
             entries = [entry for entry in map(self._entry, read.items) if entry is not None]
             if self._must_rebase:  # one of them cannot be read
@@ -146,14 +146,14 @@ class Lane:
         self.counts.folded += 1
         self.length -= 1
 
-    def done_up_to(self) -> Position | None:
+    def done_up_to(self) -> Place | None:
         """All before it is done; None while a refresh is due: the feed need not be kept for it before that begins."""
         with self.lock:
             if self._must_rebase:
                 return self._held
             while self._batches and self._batches[0].is_done():
                 self._done = self._batches.popleft().after
-            return self._batches[0].position() if self._batches else self._done
+            return self._batches[0].place() if self._batches else self._done
 
     def check(self, now: float) -> None:
         """Look for an on_event or on_refresh that hangs, and for events that have waited for too long."""
@@ -180,7 +180,7 @@ class Lane:
             self._refresh_at, self._refresh_failures = 0.0, 0
         self._refresh = reason
         self._must_rebase = True
-        self.position = None
+        self.place = None
         self.moves += 1
         self._drop()
         self.changed.notify_all()
@@ -272,17 +272,17 @@ class Lane:
         """Whether the refresh that is due moves the lane to the feed's head."""
         return self._must_rebase
 
-    def hold(self, task: Task, head: Position) -> None:
+    def hold(self, task: Task, head: Place) -> None:
         """Before the rebase: once this is stored, the feed is kept from `head` on."""
         with self.lock:
             if self.generation == task.generation:
                 self._held = head
 
-    def rebase(self, task: Task, head: Position) -> None:
+    def rebase(self, task: Task, head: Place) -> None:
         """Before the refresh: events from `head` on are handled after it. What falls between comes twice."""
         with self.lock:
             if self._must_rebase and self.generation == task.generation:
-                self.position = self._done = head
+                self.place = self._done = head
                 self._must_rebase = False
 
     def refreshed(self, task: Task) -> None:
@@ -337,7 +337,7 @@ class Lane:
     def waiting(self) -> Waiting:
         with self.lock:
             undone = (batch.entries[batch.at].change for batch in self._batches if not batch.is_done())
-            return Waiting(self.length, next(undone, None), None if self._must_rebase else self.position)
+            return Waiting(self.length, next(undone, None), None if self._must_rebase else self.place)
 
     def wanted(self) -> Wanted:
         return Wanted(self.tables, self.filter.operations, self.filter.tables)
@@ -360,11 +360,11 @@ class Lane:
             return "active" if is_well and self.breaker.is_closed else "degraded"
 
 
-def groups(lanes: Iterable[Lane]) -> dict[Position, list[Lane]]:
+def groups(lanes: Iterable[Lane]) -> dict[Place, list[Lane]]:
     """The lanes that take more, by where they stand: for those that stand together the feed is read, and decoded, once."""
-    found: dict[Position, list[Lane]] = {}
+    found: dict[Place, list[Lane]] = {}
     for lane in lanes:
-        position = lane.wants()
-        if position is not None:
-            found.setdefault(position, []).append(lane)
+        place = lane.wants()
+        if place is not None:
+            found.setdefault(place, []).append(lane)
     return found

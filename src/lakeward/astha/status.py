@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from lakeward.astha import feed
-from lakeward.astha.feed import Behind, Cursor, Position
+from lakeward.astha.feed import Behind, Cursor, Place
 from lakeward.astha.health import Probe
 from lakeward.astha.router import Lane
 from lakeward.astha.sql.changes import Wanted
@@ -50,15 +50,15 @@ class AsthaStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def component_status(
-    lane: Lane, probe: Probe, parked: int | None, count: Callable[[Position], Behind] | None = None
+    lane: Lane, probe: Probe, parked: int | None, count: Callable[[Place], Behind] | None = None
 ) -> ComponentStatus:
     """`parked`: how many are kept; none leaves it at those of this run. `count`: of what the feed has; else memory alone."""
     now = time.time()
     counts, answered = lane.counts, probe.answered_at
     waiting = lane.waiting()
     events, seconds = waiting.length, _age(None if waiting.oldest is None else waiting.oldest.changed_at, now)
-    if count is not None and waiting.position is not None:
-        found = count(waiting.position)
+    if count is not None and waiting.place is not None:
+        found = count(waiting.place)
         oldest = found.oldest if waiting.oldest is None else waiting.oldest.changed_at
         events, seconds = events + found.count, _age(oldest, found.now.timestamp())
     checked = None if answered is None else datetime.fromtimestamp(now - (time.monotonic() - answered), UTC)
@@ -90,9 +90,9 @@ def _age(changed_at: datetime | None, now: float) -> float:
 
 def stored_lag(registry: Registry, cursor: Cursor) -> dict[str, Any]:
     """How far behind its stored cursor says that a component is, whether or not a process is active."""
-    state, position = cursor.state, cursor.position
-    if position is None or "subscriptions" not in state:
+    state, place = cursor.state, cursor.place
+    if place is None or "subscriptions" not in state:
         return {}
     wanted = Wanted(state["subscriptions"], state.get("operations"), state.get("table_ids"))
-    found = feed.behind(registry, position, wanted)
+    found = feed.behind(registry, place, wanted)
     return {"lag_events": found.count, "lag_seconds": _age(found.oldest, found.now.timestamp())}

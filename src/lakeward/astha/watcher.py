@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lakeward.astha.events import WATCHED, Event, Operation
-from lakeward.astha.feed import Position, Reader
+from lakeward.astha.feed import Place, Reader
 from lakeward.astha.sql.changes import Change
 from lakeward.logs import log
 from lakeward.registry import Registry
@@ -26,8 +26,8 @@ class Items(NamedTuple):
     """Some items in the order in which to handle them, and where the reader stands after them."""
 
     items: list[Item]
-    within: Position  # between any two of them one stands here, with the former's number
-    after: Position
+    within: Place  # between any two of them one stands here, with the former's number
+    after: Place
     is_last: bool
 
 
@@ -72,9 +72,9 @@ class Watcher:
         self._seen = version
         return moved
 
-    def read(self, position: Position, count: int) -> Items:
+    def read(self, place: Place, count: int) -> Items:
         """Up to `count` changes that come next, decoded. Raises RegistryUnavailable."""
-        page = self.reader.read(position, count)
+        page = self.reader.read(place, count)
         if page.changes:
             self._found_at = time.monotonic()
         return Items([Item(change, decode(change)) for change in page.changes], page.within, page.after, page.is_last)

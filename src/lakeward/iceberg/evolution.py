@@ -113,7 +113,7 @@ def drop_column(
         raise InvalidSchema(
             f"column {column.full_name!r} cannot be dropped: it is the only one in its place; add another first"
         )
-    del fields[column.position]
+    del fields[column.index]
     return result, last_column_id
 
 
@@ -126,7 +126,7 @@ def rename_column(schema: Document, last_column_id: int, path: ColumnPath, new_n
     """
     result = deepcopy(schema)
     column = find_column(result, path)
-    field = _siblings(result, column)[column.position]
+    field = _siblings(result, column)[column.index]
     types.field(new_name, "int")  # checks the name
     _refuse_taken([each for each in _siblings(result, column) if each is not field], new_name)
     field["name"] = new_name
@@ -183,7 +183,7 @@ def move_column(
     result = deepcopy(schema)
     column = find_column(result, path)
     fields = _siblings(result, column)
-    moved = fields.pop(column.position)
+    moved = fields.pop(column.index)
     beside = after if after is not None else before
     if beside == moved["name"]:
         raise InvalidSchema(f"column {column.full_name!r} cannot be moved beside itself; name another column")
@@ -212,7 +212,7 @@ def set_doc(schema: Document, last_column_id: int, path: ColumnPath, doc: str | 
     """Set or remove a column's comment. Raises InvalidSchema (parts of lists and maps have none), ColumnNotFound."""
     result = deepcopy(schema)
     column = find_column(result, path)
-    field = _siblings(result, column)[column.position]
+    field = _siblings(result, column)[column.index]
     field.pop("doc", None)
     if doc:
         field["doc"] = doc
@@ -277,7 +277,7 @@ def _siblings(schema: Document, column: Column) -> list[Document]:
 def _holder(schema: Document, column: Column) -> tuple[Document, str]:
     container = _container(schema, column)
     if container["type"] == "struct":
-        return container["fields"][column.position], "type"
+        return container["fields"][column.index], "type"
     return container, column.name
 
 

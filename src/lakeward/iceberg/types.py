@@ -58,7 +58,7 @@ class Column:
     type: TypeDocument
     required: bool
     doc: str | None
-    position: int  # among its siblings, from 0
+    index: int  # among its siblings, from 0
     parent_id: int | None  # none at the top
 
     @property
@@ -357,8 +357,8 @@ def walk(type_: TypeDocument, path: tuple[str, ...] = (), parent: int | None = N
     """Every field below a type, depth first, parents before children."""
     if isinstance(type_, str):
         return
-    for position, (name, field_id, inner, required, doc) in enumerate(_parts(type_)):
-        yield Column(field_id, (*path, name), inner, required, doc, position, parent)
+    for index, (name, field_id, inner, required, doc) in enumerate(_parts(type_)):
+        yield Column(field_id, (*path, name), inner, required, doc, index, parent)
         yield from walk(inner, (*path, name), field_id)
 
 

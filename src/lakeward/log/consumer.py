@@ -20,8 +20,8 @@ from lakeward.registry import Registry
 POLL_SECONDS = 0.05
 BATCH_ROWS = 1_000
 
-_Place = tuple[str, int]  # topic, partition
-_Positions = dict[_Place, int]
+_Partition = tuple[str, int]  # topic, partition
+_Offsets = dict[_Partition, int]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -73,8 +73,8 @@ class Consumer:
         self._recorder: Recorder | None = None
         self._failure: Exception | None = None  # of the last poll
         self._topics: dict[str, Topic] = {}
-        self._positions: _Positions = {}
-        self._readers: dict[_Place, Iterator[Record]] = {}
+        self._offsets: _Offsets = {}
+        self._readers: dict[_Partition, Iterator[Record]] = {}
         wanted = None if partitions is None else set(partitions)
         self._group_key = None if group is None else groups.find_key(registry, group)
         for name in [topic] if isinstance(topic, str) else list(topic):
@@ -84,19 +84,22 @@ class Consumer:
             done = {each.partition_id: each.committed_offset for each in committed}
             for number, offset in resolved(known, start, "start", ending=False).items():
                 if wanted is None or number in wanted:
-                    self._positions[name, number] = done.get(number, offset)
-        if not self._positions:
+                    self._offsets[name, number] = done.get(number, offset)
+        if not self._offsets:
             raise InvalidInput(f"there is nothing to read: topics {topic!r}, partitions {partitions!r}")
 
     @property
-    def positions(self) -> Mapping[_Place, int]:
+    def offsets(self) -> Mapping[_Partition, int]:
         """The next offset to read, by (topic, partition)."""
-        return dict(self._positions)
+        return dict(self._offsets)
+
+    positions = offsets
+    """`offsets`, by its earlier name."""
 
     def poll(self, max_records: int = 500, timeout: float = 0.0) -> list[Record]:
         """The next records, at most `max_records`; waits up to `timeout` seconds for the first one.
 
-        The positions move as the records are handed over: a poll that raises leaves them where they are, and the next one
+        The offsets move as the records are handed over: a poll that raises leaves them where they are, and the next one
         gives the same records.
 
         Raises:
@@ -107,7 +110,7 @@ class Consumer:
         if self._group is not None and self._recorder is None:
             self._recorder = self._begun(self._group)
         try:
-            found, positions = self._poll(max_records, timeout)
+            found, offsets = self._poll(max_records, timeout)
             if self._recorder is not None:
                 self._recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
         except BaseException as error:
@@ -116,30 +119,30 @@ class Consumer:
                 self._failure = error
                 self._recorder.failed(error)
             raise
-        self._failure, self._positions = None, positions
+        self._failure, self._offsets = None, offsets
         return found
 
-    def _poll(self, max_records: int, timeout: float) -> tuple[list[Record], _Positions]:
-        """The next records, and the positions after them."""
+    def _poll(self, max_records: int, timeout: float) -> tuple[list[Record], _Offsets]:
+        """The next records, and the offsets after them."""
         deadline = time.monotonic() + timeout
-        positions = dict(self._positions)
+        offsets = dict(self._offsets)
         while True:
             for topic in self._topics.values():
                 topics.load(self._registry, topic)
             found: list[Record] = []
-            for place in list(positions):
-                found += self._take(place, positions, max_records - len(found))
+            for place in list(offsets):
+                found += self._take(place, offsets, max_records - len(found))
             if found:
                 # The partition that was asked first comes last the next time, so that none starves.
-                first = next(iter(positions))
-                positions[first] = positions.pop(first)
+                first = next(iter(offsets))
+                offsets[first] = offsets.pop(first)
             if found or time.monotonic() >= deadline:
-                return found, positions
+                return found, offsets
             time.sleep(POLL_SECONDS)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read on from an offset. Raises InvalidOffset: it is negative, or the partition is none of this consumer's."""
-        if (topic, partition) not in self._positions or offset < 0:
+        if (topic, partition) not in self._offsets or offset < 0:
             raise InvalidOffset(f"this consumer cannot seek offset {offset} of {topic}, partition {partition}")
         self._move((topic, partition), offset)
 
@@ -148,13 +151,13 @@ class Consumer:
 
         Raises:
             InvalidInput: a time without a zone.
-            TopicNotFound, StorageError: no position has moved.
+            TopicNotFound, StorageError: no offset has moved.
         """
         if time_.tzinfo is None:
             raise InvalidInput(f"{time_!r} has no zone; give it one, such as tzinfo=UTC")
         found = {
             (name, number): offset_at(self._registry, self._topics[name], number, time_)
-            for name, number in self._positions
+            for name, number in self._offsets
         }
         for place, offset in found.items():
             self._move(place, offset)
@@ -170,7 +173,7 @@ class Consumer:
         if self._group is None:
             raise InvalidInput("this consumer has no group to commit for; open it with group='...'")
         offsets: dict[str, dict[int, int]] = {name: {} for name in self._topics}
-        for (name, number), offset in self._positions.items():
+        for (name, number), offset in self._offsets.items():
             offsets[name][number] = offset
         read = [(self._topics[name], numbers) for name, numbers in offsets.items()]
         self._group_key = groups.commit_read(self._registry, self._group, read, self._group_key)
@@ -195,32 +198,32 @@ class Consumer:
     def _begun(self, group: str) -> Recorder:
         return log_recorder(self._registry, self._topics, {"group": group}, owner=self)
 
-    def _move(self, place: _Place, offset: int) -> None:
-        self._positions[place] = offset
+    def _move(self, place: _Partition, offset: int) -> None:
+        self._offsets[place] = offset
         self._readers.pop(place, None)
 
-    def _take(self, place: _Place, positions: _Positions, count: int) -> list[Record]:
+    def _take(self, place: _Partition, offsets: _Offsets, count: int) -> list[Record]:
         found: list[Record] = []
         while len(found) < count:
             reader = self._readers.get(place)
             if reader is None:
-                segment = self._segment(place, positions)
+                segment = self._segment(place, offsets)
                 if segment is None:
                     break
-                reader = self._readers[place] = self._records(segment, positions[place])
+                reader = self._readers[place] = self._records(segment, offsets[place])
             record = next(reader, None)
             if record is None:
                 del self._readers[place]
                 continue
-            positions[place] = record.offset + 1
+            offsets[place] = record.offset + 1
             found.append(record)
         return found
 
-    def _segment(self, place: _Place, positions: _Positions) -> SegmentInfo | None:
+    def _segment(self, place: _Partition, offsets: _Offsets) -> SegmentInfo | None:
         """The segment to read next, after those that are lost and may be; none at the end of the log."""
         topic, number = self._topics[place[0]], place[1]
         while True:
-            at = positions[place]
+            at = offsets[place]
             found = segments.find(self._registry, topic, number, at)
             if found is None:
                 partition = topics.get_partition(self._registry, topic, number)
@@ -228,12 +231,12 @@ class Consumer:
                     raise topics.unknown(topic)
                 if at >= partition.log_start_offset:
                     return None
-                positions[place] = after_start(partition, at, partition.log_start_offset, fail=self._fail)
+                offsets[place] = after_start(partition, at, partition.log_start_offset, fail=self._fail)
                 continue
             slice_ = Slice(found, at, found.end_offset + 1)
             if check_files([slice_], self._registry.engine, fail_on_data_loss=self._fail):
                 return found
-            positions[place] = slice_.end
+            offsets[place] = slice_.end
 
     def _records(self, segment: SegmentInfo, first: int) -> Iterator[Record]:
         engine = self._registry.engine(segment.location)

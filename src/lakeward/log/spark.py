@@ -205,8 +205,8 @@ def _segments(target: WriteTarget, prefix: str) -> list[SegmentFile]:
 
 def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
     """The first and last time in a file, in milliseconds, by its statistics."""
-    position = footer.schema.names.index(TIMESTAMP)
-    bounds = [footer.row_group(i).column(position).statistics for i in range(footer.num_row_groups)]
+    index = footer.schema.names.index(TIMESTAMP)
+    bounds = [footer.row_group(i).column(index).statistics for i in range(footer.num_row_groups)]
     if not bounds or any(each is None or not each.has_min_max for each in bounds):
         return None, None
     first, last = min(each.min for each in bounds), max(each.max for each in bounds)

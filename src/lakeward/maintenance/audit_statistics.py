@@ -43,8 +43,8 @@ def file_disagreements(
     Bounds may be wider than the values, never narrower. Nested columns are passed over: writers count their values in
     different ways.
     """
-    for field_id, position in _top_level_columns(footer).items():
-        chunks = [footer.row_group(i).column(position) for i in range(footer.num_row_groups)]
+    for field_id, index in _top_level_columns(footer).items():
+        chunks = [footer.row_group(i).column(index) for i in range(footer.num_row_groups)]
         values = sum(chunk.num_values for chunk in chunks)
         if statistics.value_counts.get(field_id, values) != values:
             yield f"column {field_id} has {values} values, registered were {statistics.value_counts[field_id]}"
@@ -60,7 +60,7 @@ def file_disagreements(
 
 
 def _top_level_columns(footer: pq.FileMetaData) -> dict[int, int]:
-    """Field id to the position of its leaf, of the primitive columns at the top."""
+    """Field id to the index of its leaf, of the primitive columns at the top."""
     names = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
     return {
         int(field.metadata[FIELD_ID]): names[field.name]

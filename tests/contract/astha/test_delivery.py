@@ -196,7 +196,7 @@ def test_50_000_waiting_events_are_caught_up_with_in_bounded_memory(registry: Re
 
 
 def _cursor_is_stored(registry: Registry) -> bool:
-    return any(cursor.position is not None for cursor in feed.load_cursors(registry))
+    return any(cursor.place is not None for cursor in feed.load_cursors(registry))
 
 
 def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, start: Start) -> None:

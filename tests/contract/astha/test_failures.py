@@ -246,8 +246,8 @@ def test_past_its_bound_the_queue_of_an_open_circuit_turns_into_a_refresh(regist
     assert other.refreshes == 1
 
 
-def cursor_of(registry: Registry, name: str) -> feed.Position | None:
-    return {cursor.subscriber: cursor.position for cursor in feed.load_cursors(registry)}[name]
+def cursor_of(registry: Registry, name: str) -> feed.Place | None:
+    return {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}[name]
 
 
 def test_one_whose_on_health_hangs_counts_as_unhealthy(registry: Registry, start: Start) -> None:

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.astha import events, feed, watcher
-from lakeward.astha.feed import Position, Reader
+from lakeward.astha.feed import Place, Reader
 from lakeward.astha.sql import changes as store_changes
 from lakeward.astha.sql.changes import Change
 from lakeward.cli import development
@@ -32,7 +32,7 @@ from tests.support.registries import changes, make_table, open_at, rows_of
 TIME = rows.TIME
 
 
-def everything(reader: Reader, position: Position, count: int = 1000) -> tuple[Position, list[Change]]:
+def everything(reader: Reader, position: Place, count: int = 1000) -> tuple[Place, list[Change]]:
     found: list[Change] = []
     while True:
         page = reader.read(position, count)
@@ -90,7 +90,7 @@ def test_a_position_outlives_being_stored(registry: Registry, reader: Reader, le
     for position in (head, reader.read(head, 2).after):
         feed.save_cursors(registry, lease, "lakeward", {"compactor": (position, {"lag": 1})})
         (cursor,) = feed.load_cursors(registry)
-        assert (cursor.position, cursor.state, cursor.subscriber) == (position, {"lag": 1}, "compactor")
+        assert (cursor.place, cursor.state, cursor.subscriber) == (position, {"lag": 1}, "compactor")
         assert everything(Reader(registry.database), position) == everything(reader, position)
 
 
@@ -281,7 +281,7 @@ def test_one_that_is_gone_is_waited_for_until_the_feed_is_too_old_and_then_told_
     _make_old(registry, "compactor")
     feed.trim(registry, keep_seconds=3600)
     assert changes(registry) == []
-    positions = {cursor.subscriber: cursor.position for cursor in feed.load_cursors(registry)}
+    positions = {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}
     assert positions["compactor"] is None and positions["snapshotter"] is not None
 
 
@@ -302,9 +302,9 @@ def test_one_that_comes_back_is_waited_for_again(registry: Registry, reader: Rea
     _make_old(registry, "compactor")
     _make_old(registry, "snapshotter")
     taken = feed.take_up(registry, lease, "lakeward", ["compactor"])
-    assert {cursor.subscriber: cursor.position for cursor in taken}["compactor"] == gone
+    assert {cursor.subscriber: cursor.place for cursor in taken}["compactor"] == gone
     feed.trim(registry, keep_seconds=3600)
-    positions = {cursor.subscriber: cursor.position for cursor in feed.load_cursors(registry)}
+    positions = {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}
     assert positions == {"compactor": gone, "snapshotter": None}
     assert len(changes(registry)) == 6
 
@@ -414,7 +414,7 @@ def test_a_registry_that_was_restored_on_another_server_starts_from_its_state(
             assert restored.database is not registry.database and len(changes(restored)) == len(changes(registry))
             again = leases.acquire(restored, "astha:restored", seconds=60)
             (cursor,) = feed.take_up(restored, again, "lakeward", ["compactor"])
-            assert cursor.position == position
+            assert cursor.place == position
             head = there.head()
             _use_transaction_numbers(restored, 5_000)
             touch(restored, 1)

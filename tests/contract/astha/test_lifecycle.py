@@ -18,8 +18,8 @@ from tests.support.registries import changes, rows_of
 from tests.support.waiting import until
 
 
-def cursor(registry: Registry, name: str = "compactor") -> feed.Position | None:
-    return {each.subscriber: each.position for each in feed.load_cursors(registry)}.get(name)
+def cursor(registry: Registry, name: str = "compactor") -> feed.Place | None:
+    return {each.subscriber: each.place for each in feed.load_cursors(registry)}.get(name)
 
 
 def test_stop_finishes_what_is_in_hand_and_the_next_start_goes_on_after_it(registry: Registry, start: Start) -> None:
@@ -235,7 +235,7 @@ def test_a_position_of_another_server_is_not_gone_by(registry: Registry, start: 
     """As after a restore: the component takes its state from the registry, and goes on from the feed's head."""
     make_tables(registry)
     lease = leases.acquire(registry, "astha:lakeward", seconds=60)
-    elsewhere = feed.Position("another-registry", 10**9, "1", "99999999:99999999:", "")
+    elsewhere = feed.Place("another-registry", 10**9, "1", "99999999:99999999:", "")
     feed.save_cursors(registry, lease, "lakeward", {"compactor": (elsewhere, {})})
     leases.release(registry, lease)
     mirror = Mirror(registry, "compactor")

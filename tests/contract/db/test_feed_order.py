@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.astha.feed import Position, Reader
+from lakeward.astha.feed import Place, Reader
 from lakeward.astha.sql.changes import Change
 from lakeward.db import lock_order, schema
 from lakeward.db.database import Database
@@ -90,7 +90,7 @@ def _expect_every_version_once_in_order(database: Database, met: list[Change]) -
     assert versions == {table_id: list(range(1, version + 1)) for table_id, version in last.items()}
 
 
-def _read(reader: Reader, position: Position) -> tuple[Position, list[Change]]:
+def _read(reader: Reader, position: Place) -> tuple[Place, list[Change]]:
     """All there is, in pages of odd sizes."""
     found: list[Change] = []
     while True:

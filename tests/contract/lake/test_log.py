@@ -398,7 +398,7 @@ def test_a_poll_that_raises_moves_nothing_and_the_next_one_gives_the_same_record
         for _ in range(2):
             with pytest.raises(DataLoss):
                 consumer.poll()
-        assert consumer.positions["orders", 0] == 3
+        assert consumer.offsets["orders", 0] == 3
         consumer.commit()
         path.with_suffix(".away").rename(path)
         assert [record.offset for record in consumer.poll()] == list(range(3, 30))
@@ -427,11 +427,11 @@ def test_a_seek_to_a_time_that_cannot_be_read_moves_no_position(lake: Lake) -> N
     (segment,) = MetadataStore(lake).get_segments("orders", 1)
     consumer = lake.log.consumer("orders")
     consumer.poll()
-    before = consumer.positions
+    before = consumer.offsets
     Path(local_path(segment.location)).unlink()
     with pytest.raises(StorageError):
         consumer.seek_to_time(TIME)
-    assert consumer.positions == before
+    assert consumer.offsets == before
 
 
 def test_a_consumer_goes_on_after_any_number_of_lost_segments(lake: Lake) -> None:

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from lakeward.astha import TABLE_FILES, AsthaConfig, Event, RetryConfig, WatchedTable
 from lakeward.astha.entries import Entry, Filter, Task
-from lakeward.astha.feed import Position
+from lakeward.astha.feed import Place
 from lakeward.astha.router import Lane, groups
 from lakeward.astha.sql.changes import Change
 from lakeward.astha.watcher import Item, Items
@@ -43,8 +43,8 @@ class NothingToDo(Exception):
     pass
 
 
-def at(sequence: int) -> Position:
-    return Position("registry", sequence)
+def at(sequence: int) -> Place:
+    return Place("registry", sequence)
 
 
 def item(sequence: int, table_id: int, *, is_readable: bool = True) -> Item:
@@ -78,7 +78,7 @@ class LaneModel(RuleBasedStateMachine):
         self.state: dict[int, int] = {}
         self.known: set[int] = set()  # numbers that were handled, or that a refresh has seen
         self.handled: dict[tuple[int, int], list[int]] = defaultdict(list)  # by generation and table
-        self.cursor: Position | None = None
+        self.cursor: Place | None = None
         self.lane.begin(None)
         self.take()
         self.finish_refresh(True)
@@ -192,7 +192,7 @@ class LaneModel(RuleBasedStateMachine):
     def _is_at_rest(self) -> bool:
         lane = self.lane
         is_idle = not self.in_hand and self.refreshing is None and lane.reason() is None and lane.length == 0
-        return is_idle and lane.position == at(len(self.feed))
+        return is_idle and lane.place == at(len(self.feed))
 
 
 class FoldingLaneModel(LaneModel):
@@ -218,7 +218,7 @@ def test_what_was_read_from_elsewhere_is_not_taken() -> None:
     lane = make_lane()
     lane.begin(at(5))
     lane.put(Items([item(4, 1)], at(3), at(4), True), at(3))
-    assert (lane.length, lane.position) == (0, at(5))
+    assert (lane.length, lane.place) == (0, at(5))
 
 
 def test_a_lane_of_which_nothing_is_wanted_in_a_page_still_moves_on() -> None:

@@ -1,6 +1,6 @@
 """Reading the feed, and trimming it.
 
-On SQLite writers come one after the other, so the numbers rise in the order of commits and a position is a number. On
+On SQLite writers come one after the other, so the numbers rise in the order of commits and a place is a number. On
 PostgreSQL a number is drawn before its transaction commits: a reader goes by what became visible between two snapshots.
 """
 

@@ -37,7 +37,7 @@ def touch(connection: sa.Connection, astha: str, subscribers: Sequence[str], now
         connection.execute(subscriber_cursors.update().where(is_it).values(seen_at=now))
 
 
-def forget_position(connection: sa.Connection, astha: str, subscriber: str, before: datetime) -> bool:
+def forget_place(connection: sa.Connection, astha: str, subscriber: str, before: datetime) -> bool:
     """It takes its state from the registry at its next start, and holds the feed no more. False if it was seen since."""
     is_it = sa.and_(_c.astha == astha, _c.subscriber == subscriber, _c.seen_at < before)
     return connection.execute(subscriber_cursors.update().where(is_it).values(position=sa.null())).rowcount == 1
