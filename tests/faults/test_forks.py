@@ -29,6 +29,7 @@ from tests.support.lakes import make_table, open_lake
 from tests.support.s3 import S3
 
 FORK = multiprocessing.get_context("fork")
+LOCK = type(threading.Lock())
 NAME = "sales.orders"
 ROW = [{"id": 1, "name": "n"}]
 
@@ -222,6 +223,52 @@ def _end_a_block_in_a_child(lake: Lake) -> None:
         assert os.waitpid(child, 0)[1] == 0
         with database.read() as connection:
             assert lease_store.look(connection, "c") is not None
+
+
+def test_a_child_that_is_forked_in_a_transaction_waits_for_no_lock_that_a_thread_of_its_parent_held(lake: Lake) -> None:
+    child = FORK.Process(target=_end_a_block_while_all_is_locked, args=(lake,))
+    child.start()
+    child.join(60)
+    if child.exitcode is None:
+        child.kill()
+    assert child.exitcode == 0
+
+
+def _end_a_block_while_all_is_locked(lake: Lake) -> None:
+    """As above, and another thread has every lock at that moment that the fork does not wait for itself."""
+    with open_lake(lake.registry.database.url.render_as_string(hide_password=False), _folder(lake)) as own:
+        database, front = own.registry.database, own.registry.front
+        parts = (database, database.file, database._waits, front, own.registry.schemas)
+        locks = [lock for part in parts if part is not None for lock in vars(part).values() if isinstance(lock, LOCK)]
+        assert len(locks) >= 2
+        child = -1
+        try:
+            with database.transaction() as connection:
+                rows.insert(connection, "leases", name="d")
+                held, forked = threading.Event(), threading.Event()
+                holder = threading.Thread(target=_hold, args=(locks, held, forked))
+                holder.start()
+                held.wait()
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # ends the child if it waits
+                forked.set()
+        except ForkedProcess:
+            own.close()
+            os._exit(0 if child == 0 else 1)
+        finally:
+            if child == 0:
+                os._exit(1)
+            holder.join()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def _hold(locks: list[Any], held: threading.Event, until: threading.Event) -> None:
+    with contextlib.ExitStack() as stack:
+        for lock in locks:
+            stack.enter_context(lock)
+        held.set()
+        until.wait()
 
 
 def _folder(lake: Lake) -> Path:

@@ -45,8 +45,8 @@ class Waits:
     def __init__(self, url: sa.URL, dialect: sa.Dialect, shown_url: str) -> None:
         self._connect: dict[str, Any] = {**dialect.create_connect_args(url)[1], **POSTGRESQL_ARGUMENTS}
         self._shown_url = shown_url
-        self._lock = threading.Lock()
-        self._watched: set[_Watched] = set()
+        self._watched: set[_Watched] = set()  # without a lock: a child that is forked would find it held for ever
+        self._is_at_work = False  # whether the worker's next step is planned
         self._worker = Worker(
             "lakeward-waits", self._step, linger=IDLE_SECONDS, retry=steady(SAY_SECONDS), failed=self._not_looked
         )
@@ -55,17 +55,17 @@ class Waits:
     @contextmanager
     def watched(self, connection: sa.Connection) -> Iterator[None]:
         """While the block uses the connection."""
-        driver: Any = connection.connection.driver_connection
+        driver: Any = connection.connection.dbapi_connection
         mine = _Watched(driver.info.backend_pid)
-        with self._lock:
-            self._watched.add(mine)
-        self._worker.wake(SAY_SECONDS)
+        self._watched.add(mine)
+        if not self._is_at_work:
+            self._worker.wake(SAY_SECONDS)
+            self._is_at_work = True
         try:
             yield
         finally:
             self._told.holder = mine.holder
-            with self._lock:
-                self._watched.discard(mine)
+            self._watched.discard(mine)
 
     def holder(self) -> str:
         """For whom this thread waited, when its last block ended."""
@@ -75,13 +75,15 @@ class Waits:
         self._worker.stop(0)
 
     def _step(self) -> float | None:
+        self._is_at_work = False  # who comes from here on wakes the worker
+        watched = list(self._watched)
+        if not watched:
+            return None
+        self._is_at_work = True
         begun = time.monotonic() - SAY_SECONDS
-        with self._lock:
-            is_used = bool(self._watched)
-            long = {each.process: each for each in self._watched if each.since <= begun}
-        if long:
+        if long := {each.process: each for each in watched if each.since <= begun}:
             self._look(long)
-        return SAY_SECONDS if is_used else None
+        return SAY_SECONDS
 
     def _not_looked(self, error: Exception) -> None:
         # The server is not there, say: who waits is told by its own connection.
