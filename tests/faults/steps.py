@@ -27,8 +27,8 @@ from lakeward.log import registration as log
 from lakeward.log import topics
 from lakeward.log.write import segment_target, write_records
 from lakeward.maintenance import cleaner
-from lakeward.ops.counted_runs import AtOnce
 from lakeward.ops.records.operations import SyncMode
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.sql import intents as intent_store
 from lakeward.snapshots import expiry, manifest_merging, snapshot_commit
@@ -105,7 +105,7 @@ def write_with_letters(registry: Registry, step: str) -> None:
         die_at_commit(registry, "INSERT INTO dead_letter_queue")
     if step == "letters and files":
         die_at_commit(registry, "UPDATE tables")
-    run = AtOnce(registry, "sales", SyncMode.BATCH, table_name="orders")
+    run = Recorder(registry, "sales", SyncMode.BATCH, at_once=True, table_name="orders")
     writes.write(registry, NAME, make_and_die, batch=Batch("s", "1"), run=run)
     die()
 

@@ -65,8 +65,7 @@ def test_the_run_of_a_killed_writer_is_given_up_with_the_rows_it_registered_and_
         living = runs.list_runs(lake.registry)[0]
         for run in (dead, living):
             silence(lake, run)
-        assert writer._recorder is not None
-        writer._recorder.flush()
+        writer._run.flush()
         given_up = runs.recover(lake.registry, heartbeat_seconds=600)
         assert [(run.id, run.status) for run in given_up] == [(dead.id, SyncStatus.FAILED)]
         assert given_up[0].statistics == dead.statistics

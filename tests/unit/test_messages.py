@@ -42,7 +42,7 @@ QUOTES = {
     "spark.jvm:java_message",
     "spark.write:_mapped_errors",
     "ops.operations_import:_reason",
-    "ops.run_recorder:Recorder._end",
+    "ops.run_recorder:Recorder._not_ended",
     "ops.run_recorder:Recorder.flush",
     "ops.run_recorder:message_of",
     "ops.run_recorder:not_recorded",

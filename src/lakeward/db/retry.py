@@ -31,7 +31,17 @@ def retried(function: F) -> F:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return tried(lambda: function(*args, **kwargs), TransactionConflict, RETRY, failed=failed)
+            return function(*args, **kwargs)  # with nothing in between: every write comes this way
+        except TransactionConflict as error:
+            first = [error]
+
+        def again() -> Any:
+            if first:
+                raise first.pop()
+            return function(*args, **kwargs)
+
+        try:
+            return tried(again, TransactionConflict, RETRY, failed=failed)
         except TransactionConflict as error:
             error.is_rolled_back = False  # nobody above tries as often again
             raise

@@ -9,20 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from lakeward.lake import writes
 from lakeward.names import TableIdentifier
-from lakeward.ops import error_log, runs
-from lakeward.ops.counted_runs import Completed, Counting, Joined, at_once
+from lakeward.ops import error_log
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRun
-from lakeward.ops.run_recorder import of_table, recorded
+from lakeward.ops.run_recorder import Recorder, of_table, recorded
 from lakeward.registry import Registry
 from lakeward.tables import registration, tables
-from lakeward.tables.records.files import AppendResult, Batch, NamedCopy, shown_path
+from lakeward.tables.records.files import Batch, NamedCopy, shown_path
 
 FIRST_FILES = 10  # whose names a run keeps
 SHORT_ROWS = 100_000  # take some tenths of a second
@@ -30,69 +30,47 @@ SHORT_ROWS = 100_000  # take some tenths of a second
 Run: TypeAlias = "SyncRun | int | None"
 
 
-def ingest(
-    registry: Registry,
-    name: TableIdentifier,
-    data: Any,
-    write: Callable[[tables.Which, Any, Counting], AppendResult],
-    *,
-    batch: Batch | None = None,
-    run: Run = None,
-) -> AppendResult:
-    """Call `write` with the table, the data and the run that it counts for.
+class Ingest(NamedTuple):
+    which: tables.Which
+    data: Any  # an iterator of paths as a list
+    run: Recorder
+
+
+@contextmanager
+def ingested(
+    registry: Registry, name: TableIdentifier, data: Any, *, batch: Batch | None = None, run: Run = None
+) -> Iterator[Ingest]:
+    """The table, the data and the run to count for, of a block that writes them by one commit.
 
     Args:
-        batch: the key under which `write` applies the data once.
+        batch: the key under which the data is applied once.
         run: the run to join, which is the caller's to end.
 
-    Raises what `write` raises, and:
-        SyncRunNotFound, StatusConflict: there is no such run, or it has ended; nothing was written.
+    Raises SyncRunNotFound, StatusConflict: there is no such run, or it has ended.
     """
-    about = {"mode": SyncMode.BATCH, "operation": OperationType.INSERT, **of_table(name)}
     which: tables.Which = name
-    if batch is not None and isinstance(
-        data, Iterator
-    ):  # to see what it gives is to read it, and a replay reads nothing
+    if batch is not None and isinstance(data, Iterator):
         which = tables.load(registry, name)
-        first = registration.first_answer(registry, which, batch)
-        if first is not None:
-            if run is None:
-                with at_once(registry, source_info={"kind": "iterator"}, **about) as once:
-                    once.did_nothing()
-            return first
-    given = _described(data)
-    key = _failure_key(name, given, batch)
-    result = _written(registry, which, given, write, run, {**about, "failure_key": key})
+        is_replay = registration.first_answer(registry, which, batch) is not None
+    else:
+        is_replay = False
+    # To see what an iterator gives is to read it, and a replay reads nothing.
+    given = _Given(data, {"kind": "iterator"}, is_short=True) if is_replay else _described(data)
+    key = None if is_replay else _failure_key(name, given, batch)
+    with recorded(
+        registry,
+        mode=SyncMode.BATCH,
+        operation=OperationType.INSERT,
+        source_info=given.source,
+        failure_key=key,
+        run=run,
+        at_once=given.is_short,
+        is_last=True,
+        **of_table(name),
+    ) as recorder:
+        yield Ingest(which, given.data, recorder)
     if key is not None:
         error_log.succeeded(registry, key)
-    return result
-
-
-def _written(
-    registry: Registry,
-    which: tables.Which,
-    given: _Given,
-    write: Callable[[tables.Which, Any, Counting], AppendResult],
-    run: Run,
-    about: dict[str, Any],
-) -> AppendResult:
-    if run is not None:
-        return write(which, given.data, joined(registry, run))
-    if not given.is_short:
-        with recorded(registry, source_info=given.source, **about) as recorder:
-            return write(which, given.data, Completed(recorder.run_id))
-    with at_once(registry, source_info=given.source, **about) as once:
-        result = write(which, given.data, once)
-        if result.replayed or not once.is_counted:
-            once.did_nothing()
-        return result
-
-
-def joined(registry: Registry, run: SyncRun | int) -> Joined:
-    """A run that is under way. Raises SyncRunNotFound, StatusConflict."""
-    run_id = run.id if isinstance(run, SyncRun) else run
-    runs.check_running(registry, run_id)
-    return Joined(run_id)
 
 
 def _failure_key(name: TableIdentifier, given: _Given, batch: Batch | None) -> str | None:
@@ -106,7 +84,7 @@ def _failure_key(name: TableIdentifier, given: _Given, batch: Batch | None) -> s
 
 
 class _Given(NamedTuple):
-    data: Any  # an iterator of paths as a list
+    data: Any
     source: Document
     is_short: bool  # it is written in a moment
     paths: list[str] | None = None

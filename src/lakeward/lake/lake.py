@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakeward.ops.counted_runs import Counting
     from lakeward.snapshots.manifest_merging import MergeResult
     from lakeward.snapshots.snapshot_commit import FlushResult
     from lakeward.tables.tables import Which
@@ -216,14 +215,11 @@ class Lake:
                 or is of another table; nothing was appended.
         """
         key, identifier, letter = lake.writes.batch_of(batch), parse_table(name), lake.writes.repair_of(repairs)
-
-        def write(which: Which, data: Any, counting: Counting) -> AppendResult:
-            make = lake.writes.writer_for(data, self.settings.catalog)
+        with lake.ingest.ingested(self.registry, identifier, data, batch=key, run=run) as given:
+            make = lake.writes.writer_for(given.data, self.settings.catalog)
             return lake.writes.write(
-                self.registry, which, make, batch=key, repairs=letter, sync=self.is_sync, run=counting
+                self.registry, given.which, make, batch=key, repairs=letter, sync=self.is_sync, run=given.run
             )
-
-        return lake.ingest.ingest(self.registry, identifier, data, write, batch=key, run=run)
 
     def writer(
         self,

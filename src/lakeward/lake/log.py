@@ -23,9 +23,8 @@ from lakeward.log.records import LogAppendResult, Topic
 from lakeward.log.registration import ProducerKey, SegmentFile
 from lakeward.log.sql import partitions
 from lakeward.maintenance import log_retention
-from lakeward.ops.counted_runs import Completed, Joined
 from lakeward.ops.records.operations import OperationType, SyncMode
-from lakeward.ops.run_recorder import recorded
+from lakeward.ops.run_recorder import Recorder, recorded
 from lakeward.registry import Registry, intents
 
 if TYPE_CHECKING:
@@ -76,8 +75,9 @@ class TopicLog:
             operation=OperationType.INSERT,
             source_info={"kind": "dataframe"},
             destination_info={"topic": found.name},
+            is_last=True,
         ) as recorder:
-            return self._append(found, records, partition, key, producer, Completed(recorder.run_id))
+            return self._append(found, records, partition, key, producer, recorder)
 
     def _append(
         self,
@@ -86,7 +86,7 @@ class TopicLog:
         partition: int | None,
         key: bytes | str | None,
         producer: ProducerKey | None,
-        run: Joined | None = None,
+        run: Recorder | None = None,
     ) -> LogAppendResult:
         registry = self.registry
         if producer is not None and (first := log.first_answer(registry, found, producer)) is not None:

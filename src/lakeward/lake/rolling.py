@@ -22,7 +22,6 @@ from lakeward.errors import InvalidInput
 from lakeward.lake import ingest, invalid_rows, writes
 from lakeward.logs import log
 from lakeward.names import TableName
-from lakeward.ops.counted_runs import Counting, Joined
 from lakeward.ops.records.operations import OperationType, SyncMode
 from lakeward.ops.run_recorder import Recorder, of_table
 from lakeward.registry import Registry, intents
@@ -76,18 +75,14 @@ class RollingWriter:
         self.commits: list[AppendResult] = []
         self._table = tables.load(registry, name)  # by its id from now on: one made again under the name is another
         self._lost: BaseException | None = None  # the last rotation that failed: the run has, too
-        self._recorder: Recorder | None = None
-        if run is None:
-            self._recorder = Recorder(
-                registry,
-                mode=SyncMode.STREAM,
-                operation=OperationType.INSERT,
-                source_info={"kind": "writer"},
-                **of_table(self._table.identifier),
-            )
-            self._run = Joined(self._recorder.run_id)
-        else:
-            self._run = ingest.joined(registry, run)
+        self._run = Recorder(
+            registry,
+            mode=SyncMode.STREAM,
+            operation=OperationType.INSERT,
+            source_info={"kind": "writer"},
+            run=run,
+            **of_table(self._table.identifier),
+        )
         self._timer = Worker("lakeward-rotate", self._watch_time)
         self._timer.wake(TICK_SECONDS)
 
@@ -142,8 +137,8 @@ class RollingWriter:
                 self.dead_letters += result.dead_letters
             except BaseException as error:
                 self._lost = error
-                if self._recorder is not None and isinstance(error, Exception):
-                    self._recorder.failed(error)
+                if isinstance(error, Exception):
+                    self._run.failed(error)
                 raise
             finally:
                 self._registering = None
@@ -193,8 +188,7 @@ class RollingWriter:
         self._end_run(error)
 
     def _end_run(self, error: BaseException | None) -> None:
-        if self._recorder is not None:
-            self._recorder.end(error or self._lost)
+        self._run.end(error or self._lost)
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -279,7 +273,7 @@ class _OpenFile:
         write = write_json_lines if self.metadata.format == "json" else write_arrow
         return write(self._target, pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches()))
 
-    def commit(self, run: Counting) -> AppendResult:
+    def commit(self, run: Recorder) -> AppendResult:
         try:
             with self._declared:
                 self._hand_over(None)

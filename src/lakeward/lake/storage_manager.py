@@ -15,7 +15,6 @@ from lakeward.fronts import bound
 from lakeward.lake import ingest, writes
 from lakeward.maintenance import cleaner
 from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
-from lakeward.ops.counted_runs import Counting
 from lakeward.snapshots import snapshot_commit
 from lakeward.tables import footers, registration, snapshots, tables
 from lakeward.tables.rebuild_counters import recount
@@ -73,11 +72,9 @@ class StorageManager:
         if key is not None:
             key = msgspec.structs.replace(key, content=given_files.content_of(given))
 
-        def write(_: tables.Which, __: Any, counting: Counting) -> AppendResult:
-            make = partial(given_files.take, files=given)
-            return writes.write(self.registry, found, make, batch=key, sync=self._lake.is_sync, run=counting)
-
-        return ingest.ingest(self.registry, found.identifier, [file.path for file in files], write)
+        make = partial(given_files.take, files=given)
+        with ingest.ingested(self.registry, found.identifier, [file.path for file in files]) as ingested:
+            return writes.write(self.registry, found, make, batch=key, sync=self._lake.is_sync, run=ingested.run)
 
     def update_table_statistics(
         self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
@@ -148,11 +145,11 @@ class StorageManager:
         """
         key, name = writes.batch_of(batch), _identifier(namespace, table)
 
-        def write(which: tables.Which, data: Any, counting: Counting) -> AppendResult:
-            make, sync = writes.writer_for(data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.write(self.registry, which, make, partition=partition, batch=key, sync=sync, run=counting)
-
-        return ingest.ingest(self.registry, name, data, write, batch=key, run=run)
+        with ingest.ingested(self.registry, name, data, batch=key, run=run) as given:
+            make, sync = writes.writer_for(given.data, self._lake.settings.catalog), self._lake.is_sync
+            return writes.write(
+                self.registry, given.which, make, partition=partition, batch=key, sync=sync, run=given.run
+            )
 
     def retire_partitions(
         self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any] | str]

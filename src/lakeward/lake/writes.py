@@ -24,9 +24,9 @@ from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, LakewardEr
 from lakeward.lake.invalid_rows import broken_rows, letters_of, values_hidden
 from lakeward.logs import log
 from lakeward.names import is_storable
-from lakeward.ops.counted_runs import Counting
 from lakeward.ops.dead_letters import Repair
 from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry, intents
 from lakeward.registry.leases import Lease
 from lakeward.tables import evolution, registration, retirement, tables
@@ -89,7 +89,7 @@ def write(
     batch: Batch | None = None,
     repairs: Repair | None = None,
     sync: bool = False,
-    run: Counting | None = None,
+    run: Recorder | None = None,
 ) -> AppendResult:
     """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
 
@@ -127,7 +127,7 @@ def _write(
     batch: Batch | None,
     repairs: Repair | None,
     sync: bool,
-    run: Counting | None,
+    run: Recorder | None,
 ) -> AppendResult:
     with _replaced(registry, table, metadata, partition) as (lease, removing):
         if batch is not None and (first := registration.first_answer(registry, table, batch)) is not None:

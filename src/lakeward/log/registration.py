@@ -16,8 +16,8 @@ from lakeward.log.records import AppendedSegment, LogAppendResult, Partition, Se
 from lakeward.log.sql import producers
 from lakeward.log.sql import segments as segment_store
 from lakeward.log.sql import topics as topic_store
-from lakeward.ops.counted_runs import Counting
 from lakeward.ops.records.operations import SyncRunStatistics
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
@@ -47,7 +47,7 @@ def register(
     *,
     producer: ProducerKey | None = None,
     lease: Lease | None = None,
-    run: Counting | None = None,
+    run: Recorder | None = None,
     outlived: bool = False,
 ) -> LogAppendResult:
     """Append segments: offsets are given here, so an append that fails leaves no hole and two never overlap.
@@ -80,7 +80,7 @@ class _Write(NamedTuple):
     files: Sequence[SegmentFile]
     producer: ProducerKey | None
     lease: Lease | None
-    run: Counting | None
+    run: Recorder | None
     outlived: bool
 
     def commit(self, connection: sa.Connection, _now: datetime) -> LogAppendResult:

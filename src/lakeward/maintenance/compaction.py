@@ -21,7 +21,6 @@ from lakeward.errors import IntentLost, LeaseLost, RegistryUnavailable, TableNot
 from lakeward.iceberg.listing import write_listing
 from lakeward.logs import log
 from lakeward.maintenance.compaction_plan import Job, Plan, plan
-from lakeward.ops.counted_runs import Completed, Counting, Joined
 from lakeward.ops.records.operations import SyncMode
 from lakeward.ops.run_recorder import Recorder, log_failure, of_table
 from lakeward.registry import Registry, intents, leases
@@ -98,7 +97,7 @@ def compact_table(
                     result = Compacted(conflicts=1)
                 else:
                     is_last = not waiting and failed is None
-                    result = run_job(registry, found, job, session, lease=lease, run=run.counting(is_last))
+                    result = run_job(registry, found, job, session, lease=lease, run=run.of_job(is_last=is_last))
             except (LeaseLost, RegistryUnavailable, TableNotFound):
                 raise
             except Exception as error:
@@ -135,7 +134,7 @@ class _Run:
         self._registry, self._table = registry, table
         self._recorder: Recorder | None = None
 
-    def counting(self, is_last: bool) -> Counting:
+    def of_job(self, *, is_last: bool) -> Recorder:
         """What a job is to count for, in its commit: the run, which the last job completes."""
         if self._recorder is None:
             self._recorder = Recorder(
@@ -144,8 +143,8 @@ class _Run:
                 source_info={"component": "compactor"},
                 **of_table(self._table.identifier),
             )
-
-        return (Completed if is_last else Joined)(self._recorder.run_id)
+        self._recorder.is_last = is_last
+        return self._recorder
 
     def failed(self, error: Exception) -> None:
         if self._recorder is not None:
@@ -173,7 +172,7 @@ def run_job(
     session: Sessions,
     *,
     lease: Lease | None = None,
-    run: Counting | None = None,
+    run: Recorder | None = None,
 ) -> Compacted:
     """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
 

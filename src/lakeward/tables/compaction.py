@@ -16,8 +16,8 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.errors import DataLoss
-from lakeward.ops.counted_runs import Counting
 from lakeward.ops.records.operations import SyncRunStatistics
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import intents, leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.intents import Overtaken
@@ -119,7 +119,7 @@ def swap(
     made: Sequence[DataFile],
     *,
     lease: leases.Lease | None = None,
-    run: Counting | None = None,
+    run: Recorder | None = None,
     outlived: bool = False,
 ) -> None:
     """Put the files of a compaction in the place of those that it has read: one transaction, or nothing.

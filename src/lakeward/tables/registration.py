@@ -18,8 +18,8 @@ from lakeward.errors import (
 )
 from lakeward.iceberg.partitions import canonical_values, partition_fields
 from lakeward.ops import dead_letters
-from lakeward.ops.counted_runs import Counting
 from lakeward.ops.records.operations import SyncRunStatistics
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
@@ -48,7 +48,7 @@ def register(
     removing: Removing | None = None,
     letters: Sequence[dead_letters.Prepared] = (),
     repairs: dead_letters.Repair | None = None,
-    run: Counting | None = None,
+    run: Recorder | None = None,
     outlived: bool = False,
 ) -> AppendResult:
     """Make files part of a table: THE commit. One transaction takes the intent and writes all that belongs to it.
@@ -92,6 +92,8 @@ def register(
         may_wait=lease is not None or (run is not None and run.is_shared),
         is_large=removing is not None or bool(letters) or repairs is not None,
     )
+    if run is not None and result.replayed:
+        run.is_counted = False
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
 
 
@@ -105,7 +107,7 @@ class _Write(NamedTuple):
     removing: Removing | None
     letters: Sequence[dead_letters.Prepared]
     repairs: dead_letters.Repair | None
-    run: Counting | None
+    run: Recorder | None
     outlived: bool
 
     def commit(self, connection: sa.Connection, now: datetime) -> AppendResult:

@@ -19,8 +19,8 @@ from lakeward.db import dialect, lock_order
 from lakeward.db.group_commit import FrontLimits
 from lakeward.errors import DatabaseError, FileRefused, IntentLost, TableNotFound
 from lakeward.ops import runs
-from lakeward.ops.counted_runs import AtOnce, Joined
 from lakeward.ops.records.operations import SyncMode, SyncStatus
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.sql import intents as intent_store
 from lakeward.tables import registration, snapshots
@@ -272,7 +272,9 @@ def test_registrations_that_join_a_run_share_a_transaction_where_nothing_else_ca
     table = make_table(registry)
     run = runs.start(registry, "sales", SyncMode.BATCH)
     made = declared(registry, table, 4)
-    works = [registering(registry, table, *each, run=Joined(run.id)) for each in made]
+    works = [
+        registering(registry, table, *each, run=Recorder(registry, "sales", SyncMode.BATCH, run=run)) for each in made
+    ]
     if registry.database.is_sqlite:
         at_once(registry, table, *works)
     else:  # they do not come to the line
@@ -291,7 +293,12 @@ def test_runs_that_are_written_with_their_registrations_share_its_transaction_an
     made = declared(registry, table, 4)
     made[2] = (made[2][0], made[1][1])  # a file that is registered already
     works = [
-        registering(registry, table, *each, run=AtOnce(registry, "sales", SyncMode.BATCH, source_info={"n": number}))
+        registering(
+            registry,
+            table,
+            *each,
+            run=Recorder(registry, "sales", SyncMode.BATCH, at_once=True, source_info={"n": number}),
+        )
         for number, each in enumerate(made)
     ]
     futures = at_once(registry, table, *works)

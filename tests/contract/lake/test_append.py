@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,10 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 from pyiceberg.table import StaticTable
 
+import lakeward
 from lakeward import Lake, StorageManager
 from lakeward.arrow import imports
 from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput
@@ -312,6 +315,23 @@ def test_equal_batches_at_once_apply_once_and_leave_no_file_over(lake: Lake, bat
     assert lake.table(NAME).row_count == len(ROWS)
     assert rows_of(lake.registry, "pending_writes") == []
     assert_nothing_left_over(lake, NAME)
+
+
+def test_an_append_goes_to_its_commit_through_few_layers(lake: Lake) -> None:
+    """Eight of Lakeward's own functions at most between the append and the one that runs the commit's SQL."""
+    make_table(lake, NAME)
+    seen: list[list[str]] = []
+
+    def look(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "INTO table_files" in statement:
+            ours = Path(lakeward.__file__).parent
+            frames = [each for each in traceback.extract_stack() if Path(each.filename).is_relative_to(ours)]
+            seen.append([f"{Path(each.filename).stem}.{each.name}" for each in frames])
+
+    sa.event.listen(lake.registry.database.engine, "before_cursor_execute", look)
+    lake.append(NAME, ROWS)
+    (names,) = seen
+    assert len(names[names.index("lake.append") + 1 : names.index("registration.commit")]) <= 8
 
 
 def test_threads_that_append_at_once_are_all_counted(lake: Lake) -> None:

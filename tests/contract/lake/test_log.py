@@ -41,8 +41,8 @@ from lakeward.log.consumer import offset_at
 from lakeward.log.records import SegmentInfo, Topic, TopicRef
 from lakeward.log.write import segment_target, write_records
 from lakeward.ops import error_log, run_recorder, runs
-from lakeward.ops.counted_runs import Joined
 from lakeward.ops.records.operations import ErrorType, OperationType, SyncMode, SyncStatus
+from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.locations import local_path
@@ -219,7 +219,14 @@ def test_a_lost_lease_appends_nothing_and_its_run_counts_nothing(lake: Lake) -> 
     def append(lease: leases.Lease) -> None:
         intent = intents.open_intent(lake.registry, topic)
         files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, ["x"], 0)
-        log.register(lake.registry, topic, intent, files, lease=lease, run=Joined(run.id))
+        log.register(
+            lake.registry,
+            topic,
+            intent,
+            files,
+            lease=lease,
+            run=Recorder(lake.registry, "orders", SyncMode.BATCH, run=run),
+        )
 
     with leases.held(lake.registry, "capture", seconds=30) as lease:
         pass

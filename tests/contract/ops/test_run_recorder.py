@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from lakeward.db import dialect
 from lakeward.errors import FileRefused, RegistryUnavailable, StatusConflict, SyncRunNotFound
 from lakeward.ops import error_log, heartbeats, run_recorder, runs
-from lakeward.ops.counted_runs import Completed
 from lakeward.ops.records.operations import (
     ErrorRecord,
     ErrorStatus,
@@ -127,11 +126,11 @@ def test_a_run_that_was_given_up_meanwhile_does_not_break_the_work_and_its_error
 def test_a_commit_that_is_all_of_a_run_completes_it_whatever_was_said_of_it_before_and_after(
     registry: Registry, before: SyncStatus | None
 ) -> None:
-    with pytest.raises(SystemExit), recorded(registry, "shop", SyncMode.BATCH) as run:
+    with pytest.raises(SystemExit), recorded(registry, "shop", SyncMode.BATCH, is_last=True) as run:
         if before is not None:
             runs.complete(registry, run.run_id, before, error_message="given up")
         with registry.database.transaction() as connection:
-            Completed(run.run_id).count(connection, LOOKED_AT, dialect.now(connection))
+            run.count(connection, LOOKED_AT, dialect.now(connection))
         raise SystemExit
     ended = only_run(registry)
     assert (ended.status, ended.statistics, ended.error_message) == (SyncStatus.COMPLETED, LOOKED_AT, None)
