@@ -230,6 +230,7 @@ CALLS: dict[str, list[Call]] = {
     "schema_versions.page": [lambda m, c: m.page(c, "shop", "t1")],
     "schema_versions.tables": [lambda m, c: m.tables(c), lambda m, c: m.tables(c, "shop")],
     "schema_versions.tie": [lambda m, c: m.tie(c, 5, {"iceberg_schema_id": 1})],
+    "overview.dead_letters": [lambda m, c: m.dead_letters(c)],
     "overview.dead_writes": [lambda m, c: m.dead_writes(c, NOW)],
     "overview.open_errors": [lambda m, c: m.open_errors(c)],
     "overview.pending": [lambda m, c: m.pending(c)],

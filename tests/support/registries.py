@@ -44,7 +44,7 @@ def make_table(
 ) -> Table:
     """A table, in a namespace that is made where it is missing."""
     document, last_column_id = schema_from(COLUMNS if columns is None else columns, 2)
-    spec, last_partition_id = partition_spec(partition_by, document, 0, tables.FIRST_PARTITION_ID)
+    spec, last_partition_id = partition_spec(partition_by, document)
     levels = name.split(".")[:-1] if isinstance(name, str) else name[:-1]
     namespaces.create(registry, tuple(levels), if_absent=True)
     return tables.create(

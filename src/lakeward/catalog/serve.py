@@ -13,7 +13,8 @@ from lakeward.catalog.app import create_app
 from lakeward.catalog.listening import listening_socket, make_server
 from lakeward.components.supervisor import COMPONENTS, configured, from_settings, running
 from lakeward.errors import InvalidSetting
-from lakeward.maintenance import database_upkeep, log_retention, operations_upkeep
+from lakeward.log import retention as log_retention
+from lakeward.maintenance import database_upkeep, operations_upkeep
 from lakeward.maintenance.recovery import recover
 from lakeward.registry import HasRegistry, Registry, registry_of
 from lakeward.registry.repeated import repeated

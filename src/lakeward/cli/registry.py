@@ -73,7 +73,7 @@ def _show_checks(found: list[Check], missing: list[Check], times: list[str]) -> 
 def _impossible_times(context: Context) -> list[str]:
     from lakeward.db import migrate
     from lakeward.errors import LakewardError
-    from lakeward.maintenance import clock
+    from lakeward.registry import clock
 
     try:
         with _database(context, create=False) as database:

@@ -134,10 +134,9 @@ def create(
 def _check_documents(columns: dict[str, str], partition_by: Sequence[str]) -> None:
     """Before a lakehouse is made for a table: whether it can have these columns and partitions. Raises InvalidInput."""
     from lakeward.iceberg import partitions, schemas
-    from lakeward.tables.tables import FIRST_PARTITION_ID
 
     document, _ = schemas.schema_from(columns, 2)
-    partitions.partition_spec(partition_by, document, 0, FIRST_PARTITION_ID)
+    partitions.partition_spec(partition_by, document)
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from lakeward.errors import InvalidInput, InvalidSchema, StorageError
 from lakeward.iceberg import types
-from lakeward.iceberg.partitions import FIRST_PARTITION_ID
+from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.iceberg.schemas import same_schema, with_schema_id
 from lakeward.tables.records.properties import METADATA_COMPRESSION
 from lakeward.tables.records.tables import Document, Table, TableMetadata
@@ -43,7 +43,7 @@ def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
         "schemas": [],
         "default-spec-id": version.spec_id,
         "partition-specs": [],
-        "last-partition-id": max(table.last_partition_id, FIRST_PARTITION_ID - 1),
+        "last-partition-id": max(table.last_partition_id, NO_PARTITION_ID),
         "default-sort-order-id": version.sort_order_id,
         "sort-orders": [],
         "properties": {},

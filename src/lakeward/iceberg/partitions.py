@@ -15,7 +15,8 @@ from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.files import PartitionValues
 from lakeward.tables.records.tables import Document
 
-FIRST_PARTITION_ID = 1000  # ids of partition fields start here; a table without any has 999 as its last
+FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
+NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this
 
 _QUOTED = r"`(?:[^`]|``)+`"
 _CALL = re.compile(
@@ -34,7 +35,7 @@ def partition_spec(
     partition_by: Sequence[str | Document],
     schema: Document,
     spec_id: int = 0,
-    last_partition_id: int = FIRST_PARTITION_ID - 1,
+    last_partition_id: int = NO_PARTITION_ID,
 ) -> tuple[Document, int]:
     """A partition spec {"spec-id", "fields"} over a schema, and the last partition field id.
 

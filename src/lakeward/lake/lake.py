@@ -128,9 +128,7 @@ class Lake:
             TableAlreadyExists, InvalidName, InvalidSchema, InvalidInput.
         """
         document, last_column_id = iceberg.schemas.schema_from(schema, format_version)
-        spec, last_partition_id = iceberg.partitions.partition_spec(
-            partition_by, document, 0, tables.tables.FIRST_PARTITION_ID
-        )
+        spec, last_partition_id = iceberg.partitions.partition_spec(partition_by, document)
         order = iceberg.partitions.sort_order(sort_by, document, 1) if sort_by else UNSORTED
         identifier = parse_table(name)
         self.create_namespace(identifier.namespace)

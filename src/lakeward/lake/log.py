@@ -14,15 +14,13 @@ from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidInput
 from lakeward.fronts import bound
 from lakeward.lake import writes
-from lakeward.log import compact, topics
+from lakeward.log import compact, retention, topics
 from lakeward.log import registration as log
 from lakeward.log import write as log_write
 from lakeward.log.consumer import Consumer
-from lakeward.log.read import Slice, Where, check_files, resolved, slice_batches, slices_of
+from lakeward.log.read import Where, planned, slice_batches
 from lakeward.log.records import LogAppendResult, Topic
 from lakeward.log.registration import ProducerKey, SegmentFile
-from lakeward.log.sql import partitions
-from lakeward.maintenance import log_retention
 from lakeward.ops.records.operations import OperationType, SyncMode
 from lakeward.ops.run_recorder import Recorder, recorded
 from lakeward.registry import Registry, intents
@@ -129,7 +127,7 @@ class TopicLog:
         """
         from lakeward.log.spark import read_dataframe
 
-        found, slices = self._slices(topic, start, end, fail_on_data_loss)
+        found, slices = planned(self.registry, topic, start, end, fail_on_data_loss=fail_on_data_loss)
         return read_dataframe(spark, found, slices)
 
     @staticmethod
@@ -157,21 +155,12 @@ class TopicLog:
         self, topic: str, start: Where = "earliest", end: Where = "latest", *, fail_on_data_loss: bool = True
     ) -> Iterator[pa.RecordBatch]:
         """As `read`, without Spark: batches of the same columns, partition by partition in the order of offsets."""
-        _, slices = self._slices(topic, start, end, fail_on_data_loss)
+        _, slices = planned(self.registry, topic, start, end, fail_on_data_loss=fail_on_data_loss)
         return (batch for each in slices for batch in slice_batches(each, self.registry.engine(each.segment.location)))
 
     consumer = bound(Consumer)
     compact_segments = bound(compact.compact_segments)
-    enforce_retention = bound(log_retention.enforce)
-
-    def _slices(self, name: str, start: Where, end: Where, fail_on_data_loss: bool) -> tuple[Topic, list[Slice]]:
-        with self.registry.database.read() as connection:
-            topic = topics.load_in(connection, self.registry, name)
-            known = partitions.of_topic(connection, topic.topic_id)
-            starts = resolved(known, start, "start", ending=False)
-            ends = resolved(known, end, "end", ending=True)
-            slices = slices_of(connection, topic, starts, ends, fail_on_data_loss=fail_on_data_loss)
-        return topic, check_files(slices, self.registry.engine, fail_on_data_loss=fail_on_data_loss)
+    enforce_retention = bound(retention.enforce)
 
 
 def _write(

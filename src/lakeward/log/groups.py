@@ -236,14 +236,24 @@ def lag(registry: Registry, group_id: str) -> list[PartitionLag]:
     A partition without a committed offset counts from the start of its log. Raises ConsumerGroupNotFound.
     """
     with registry.database.read() as connection:
-        done: dict[str, dict[int, int]] = {}
-        for each in groups.offsets(connection, load_key(connection, registry, group_id)):
-            done.setdefault(each.topic, {})[each.partition_id] = each.committed_offset
-        found: list[PartitionLag] = []
-        for name, committed_offsets in done.items():
-            topic = topics.load_in(connection, registry, name)
-            for partition in partitions.of_topic(connection, topic.topic_id):
-                at = committed_offsets.get(partition.partition_id, partition.log_start_offset)
-                behind = max(0, partition.high_watermark - max(at, partition.log_start_offset))
-                found.append(PartitionLag(name, partition.partition_id, at, partition.high_watermark, behind))
-        return found
+        return _lag(connection, registry, load_key(connection, registry, group_id))
+
+
+def lags(connection: sa.Connection, registry: Registry) -> dict[str, list[PartitionLag]]:
+    """Every group's lag, as of the connection's transaction, by name."""
+    names = groups.page(connection, registry.warehouse.warehouse_id)
+    return {name: _lag(connection, registry, load_key(connection, registry, name)) for name in names}
+
+
+def _lag(connection: sa.Connection, registry: Registry, key: int) -> list[PartitionLag]:
+    done: dict[str, dict[int, int]] = {}
+    for each in groups.offsets(connection, key):
+        done.setdefault(each.topic, {})[each.partition_id] = each.committed_offset
+    found: list[PartitionLag] = []
+    for name, committed_offsets in done.items():
+        topic = topics.load_in(connection, registry, name)
+        for partition in partitions.of_topic(connection, topic.topic_id):
+            at = committed_offsets.get(partition.partition_id, partition.log_start_offset)
+            behind = max(0, partition.high_watermark - max(at, partition.log_start_offset))
+            found.append(PartitionLag(name, partition.partition_id, at, partition.high_watermark, behind))
+    return found

@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from lakeward.errors import DataLoss, InvalidOffset, ObjectNotFound, StorageError
-from lakeward.log import segments
+from lakeward.log import segments, topics
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.log.records import Partition, SegmentInfo, Topic
 from lakeward.log.sql import partitions
 from lakeward.logs import log
+from lakeward.registry.handle import Registry
 from lakeward.storage.engine import StorageEngine
 
 PARTITION = "partition"
@@ -99,6 +100,22 @@ def after_start(partition: Partition, start: int, end: int, *, fail: bool) -> in
     why = f"the log starts at {first}: retention has deleted what was before"
     tell_loss(partition.topic, partition.partition_id, start, min(end, first), why, fail=fail)
     return first
+
+
+def planned(
+    registry: Registry, name: str, start: Where, end: Where, *, fail_on_data_loss: bool
+) -> tuple[Topic, list[Slice]]:
+    """A topic, and where the records between two places of it are, as of one moment.
+
+    Raises: as `resolved`, `slices_of` and `check_files`; TopicNotFound.
+    """
+    with registry.database.read() as connection:
+        topic = topics.load_in(connection, registry, name)
+        known = partitions.of_topic(connection, topic.topic_id)
+        starts = resolved(known, start, "start", ending=False)
+        ends = resolved(known, end, "end", ending=True)
+        slices = slices_of(connection, topic, starts, ends, fail_on_data_loss=fail_on_data_loss)
+    return topic, check_files(slices, registry.engine, fail_on_data_loss=fail_on_data_loss)
 
 
 def check_files(

@@ -8,20 +8,17 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, ObjectNotFound
 from lakeward.maintenance import repair, strays
 from lakeward.maintenance.audit_statistics import file_disagreements, partition_disagreements
 from lakeward.registry import Registry
-from lakeward.registry.sql import intents
 from lakeward.storage.engine import StorageEngine, compute_checksum
 from lakeward.storage.parquet_footers import read_footer
+from lakeward.tables import whole
 from lakeward.tables.bounds import Order
-from lakeward.tables.counters import all_orders
 from lakeward.tables.records.files import RegisteredFile
-from lakeward.tables.records.tables import Table, TableStats
-from lakeward.tables.sql import files, retired, stats, tables
 from lakeward.tables.tables import Which, table_of
+from lakeward.tables.whole import WholeTable
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -50,16 +47,6 @@ class AuditReport(msgspec.Struct, frozen=True):
         return not any(finding.kind != "unreferenced" for finding in self.findings)
 
 
-class _Registered(msgspec.Struct, frozen=True):
-    table: Table
-    orders: Mapping[int, Order]  # how bounds of every column compare
-    live: list[RegisteredFile]
-    set_aside: list[RegisteredFile]
-    stats: list[TableStats]
-    known: set[str]  # locations that a row of the registry names
-    prefixes: list[str]  # of writes that are under way
-
-
 def audit(registry: Registry, name: Which, checksums: bool = False) -> AuditReport:
     """Compare counters and statistics with the rows of files, and these with the objects: that they are there, their sizes,
     row counts and what their footers say of columns.
@@ -72,12 +59,12 @@ def audit(registry: Registry, name: Which, checksums: bool = False) -> AuditRepo
         StorageError: the storage does not answer.
     """
     table = table_of(registry, name)
-    seen = _registered(registry, table)
-    engine = registry.engine(table.location)
+    seen = whole.read(registry, table)
+    engine, orders = registry.engine(table.location), seen.orders
     findings = list(_counter_findings(seen))
     verified = filled = 0
     for file in [*seen.live, *seen.set_aside]:
-        findings += _file_findings(engine, file, seen.orders)
+        findings += _file_findings(engine, file, orders)
         if checksums:
             finding, was_filled = _check_checksum(registry, engine, file)
             findings += finding
@@ -103,26 +90,8 @@ def audit(registry: Registry, name: Which, checksums: bool = False) -> AuditRepo
     )
 
 
-def _registered(registry: Registry, table: Table) -> _Registered:
-    with registry.database.read() as connection:
-        current = tables.by_id(connection, table.table_id)
-        assert current is not None
-        live = files.live(connection, table.table_id)
-        aside = files.set_aside(connection, table.table_id)
-        quarantine = retired.of_table(connection, table.table_id)
-        return _Registered(
-            table=current,
-            orders=all_orders(tables.metadata_versions(connection, table.table_id)),
-            live=live,
-            set_aside=aside,
-            stats=stats.of_table(connection, table.table_id),
-            known={f.file_path for f in [*live, *aside]} | {f.file_path for f in quarantine},
-            prefixes=[intent.prefix for intent in intents.of_table(connection, table.table_id)],
-        )
-
-
 # Counters -------------------------------------------------------------------------------------------------------------------
-def _counter_findings(seen: _Registered) -> Iterator[Finding]:
+def _counter_findings(seen: WholeTable) -> Iterator[Finding]:
     rows: Counter[str] = Counter()
     for file in seen.live:
         landing = "landing_" if file.file_type == "json" else ""
@@ -138,10 +107,11 @@ def _counter_findings(seen: _Registered) -> Iterator[Finding]:
     yield from _partition_findings(seen)
 
 
-def _partition_findings(seen: _Registered) -> Iterator[Finding]:
+def _partition_findings(seen: WholeTable) -> Iterator[Finding]:
     members: dict[tuple[int, str, str], list[RegisteredFile]] = {}
     for file in seen.live:
         members.setdefault((file.spec_id, file.partition_key, file.file_type), []).append(file)
+    orders = seen.orders
     said = {(s.spec_id, s.partition_key, s.file_type): s for s in seen.stats}
     for key in members.keys() | said.keys():
         here, stat = members.get(key, []), said.get(key)
@@ -155,7 +125,7 @@ def _partition_findings(seen: _Registered) -> Iterator[Finding]:
             if value != number:
                 yield Finding("statistics", f"table_stats {key[1]} {name}", f"says {value}, the files' rows {number}")
         if stat is not None:
-            for detail in partition_disagreements(stat, here, seen.orders):
+            for detail in partition_disagreements(stat, here, orders):
                 yield Finding("statistics", f"table_stats {key[1]}", detail)
 
 
@@ -193,20 +163,14 @@ def _check_checksum(registry: Registry, engine: StorageEngine, file: RegisteredF
     except ObjectNotFound:
         return [], False  # reported as missing already
     if file.checksum is None and found is not None:
-        return [], _fill_checksum(registry, file, found)
+        return [], whole.fill_checksum(registry, file, found)
     if found != file.checksum:
         return [Finding("checksum", file.file_path, f"is {found}, registered was {file.checksum}")], False
     return [], False
 
 
-@retried
-def _fill_checksum(registry: Registry, file: RegisteredFile, checksum: str) -> bool:
-    with registry.database.transaction() as connection:
-        return files.fill_checksum(connection, file.table_id, file.file_id, checksum)
-
-
 # Objects that nothing names -------------------------------------------------------------------------------------------------
-def _unreferenced(engine: StorageEngine, seen: _Registered) -> Iterator[Finding]:
+def _unreferenced(engine: StorageEngine, seen: WholeTable) -> Iterator[Finding]:
     referenced = seen.known
     if seen.table.metadata_location is not None:
         referenced = referenced | strays.reached(

@@ -7,19 +7,15 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from lakeward.astha import feed
-from lakeward.db import dialect, lock_order
-from lakeward.db.retry import retried
 from lakeward.errors import LakewardError, StorageError
+from lakeward.log import deleted
 from lakeward.log.records import Topic
-from lakeward.log.sql import topics
 from lakeward.logs import log
 from lakeward.maintenance import recovery, strays
 from lakeward.registry import Registry
-from lakeward.registry.sql import intents, leases
-from lakeward.tables import retirement
+from lakeward.tables import dropped, retirement
 from lakeward.tables import tables as table_rules
 from lakeward.tables.records.tables import Table
-from lakeward.tables.sql import footers, retired, tables
 from lakeward.tables.tables import Which
 
 
@@ -53,7 +49,7 @@ def clean(registry: Registry, *, dry_run: bool = False) -> CleanResult:
     _end_uploads(registry)
     left = strays.quarantine(registry)
     superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
-    going: list[Table | Topic] = [*_dropped(registry), *_deleted(registry)]
+    going: list[Table | Topic] = [*dropped.due(registry), *deleted.due(registry)]
     gone: list[Table | Topic] = []
     failed = list(dict.fromkeys([*swept.failed, *left.failed, *superseded.failed, *others.failed]))
     for each in going:
@@ -83,8 +79,8 @@ def _due(registry: Registry) -> CleanResult:
         bytes=over.bytes,
         temporary=dead.objects,
         strays=strays.find(registry).objects,
-        tables=len(_dropped(registry)),
-        topics=len(_deleted(registry)),
+        tables=len(dropped.due(registry)),
+        topics=len(deleted.due(registry)),
     )
 
 
@@ -110,10 +106,10 @@ def drop(registry: Registry, name: Which, purge: bool = False) -> Table:
 
     Raises TableNotFound, InvalidName.
     """
-    dropped = table_rules.drop(registry, name, purge=purge)
+    table = table_rules.drop(registry, name, purge=purge)
     if purge:
-        _purge(registry, dropped)
-    return dropped
+        _purge(registry, table)
+    return table
 
 
 def _purge(registry: Registry, table: Table) -> None:
@@ -124,38 +120,11 @@ def _purge(registry: Registry, table: Table) -> None:
         log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
 
 
-def _deleted(registry: Registry) -> list[Topic]:
-    with registry.database.read() as connection:
-        return topics.deleted(connection, registry.below, dialect.now(connection))
-
-
-def _dropped(registry: Registry) -> list[Table]:
-    with registry.database.read() as connection:
-        return tables.dropped_before(connection, registry.below, dialect.now(connection))
-
-
-@retried
 def _forget(registry: Registry, owner: Table | Topic) -> bool:
-    """End a dropped table, or a deleted topic, whose files are gone: its folder first, then its rows.
-
-    While a write of it may still be under way somewhere, its rows stay, so that recovery finds the write's prefix.
-    """
-    with registry.database.read() as connection:
-        if retired.any_of(connection, owner):
-            return False
+    """End a dropped table, or a deleted topic, whose files are gone: its folder first, then its rows."""
+    has_files = deleted.has_files(registry, owner) if isinstance(owner, Topic) else dropped.has_files(registry, owner)
+    if has_files:
+        return False
     prefix = owner.location + "/"
     registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone
-    with registry.database.transaction() as connection:
-        if isinstance(owner, Topic):
-            topics.lock_deleted(connection, owner.topic_id)
-        else:
-            lock_order.tables(connection, [owner.table_id], keys=True)
-        if intents.any_of(connection, owner):
-            return False
-        leases.delete_of(connection, owner.topic_uuid if isinstance(owner, Topic) else owner.table_uuid)
-        if isinstance(owner, Topic):
-            topics.delete(connection, owner.topic_id)
-        else:
-            footers.delete_of_table(connection, owner.table_id)
-            tables.delete(connection, owner.table_id)
-    return True
+    return deleted.forget(registry, owner) if isinstance(owner, Topic) else dropped.forget(registry, owner)

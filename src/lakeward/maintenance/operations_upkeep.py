@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lakeward.db import dialect
 from lakeward.ops import retention, runs
 from lakeward.registry import Registry
 from lakeward.registry.repeated import repeated
@@ -43,9 +42,7 @@ def running(
         runs.recover(registry, heartbeat_seconds=heartbeat_seconds)
 
     def clean(registry: Registry) -> None:
-        with registry.database.read() as connection:
-            now = dialect.now(connection)
-        if hours.allows(now) and retention.is_due(registry):
+        if retention.is_due(registry, hours):
             retention.cleanup(registry, days, wait=0)
 
     with ExitStack() as stack:

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 import msgspec
 
-from lakeward.db import dialect
-from lakeward.db.retry import retried
 from lakeward.errors import LakewardError
 from lakeward.logs import log
-from lakeward.registry import Registry
-from lakeward.registry.sql import intents
-from lakeward.registry.sql import orphan_sweeps as orphan_store
-from lakeward.registry.sql.orphan_sweeps import OrphanSweep
+from lakeward.registry import Registry, abandoned
+from lakeward.registry.abandoned import OrphanSweep
 from lakeward.tables.records.files import Intent
-
-BATCH = 100
 
 
 class RecoveryResult(msgspec.Struct, frozen=True):
@@ -38,7 +31,7 @@ def recover(registry: Registry) -> RecoveryResult:
     a table, nor a segment, nor in quarantine.
     """
     given_up = _mark_expired(registry)
-    due = _due(registry)
+    due = abandoned.due(registry)
     objects, failed = 0, []
     for intent in [*given_up, *due]:
         try:
@@ -46,7 +39,7 @@ def recover(registry: Registry) -> RecoveryResult:
         except LakewardError as error:
             log.warning("sweep_failed", prefix=intent.prefix, error=str(error), code=error.code)
             failed.append(intent)
-    swept = _finish(registry, [intent for intent in due if intent not in failed], failed)
+    swept = abandoned.finish(registry, [intent for intent in due if intent not in failed], failed)
     if given_up:
         log.info("writes_given_up", intents=len(given_up), objects=objects)
     orphans = _sweep_orphans(registry)
@@ -60,11 +53,7 @@ def recover(registry: Registry) -> RecoveryResult:
 
 def expired(registry: Registry) -> RecoveryResult:
     """What `recover` would do now: the objects are listed, and stay."""
-    with registry.database.read() as connection:
-        now = dialect.now(connection)
-        found = intents.expired(connection, registry.below, now, limit=None)
-        due = intents.to_sweep(connection, registry.below, now)
-        sweeps = orphan_store.due(connection, registry.below, now, limit=None)
+    found, due, sweeps = abandoned.expired(registry)
     objects = sum(1 for intent in (*found, *due) for _ in registry.engine(intent.prefix).list(intent.prefix))
     objects += sum(len(each) for each in _orphans(registry, sweeps).values())
     return RecoveryResult(intents=len(found), swept=len(due) + len(sweeps), objects=objects)
@@ -72,56 +61,13 @@ def expired(registry: Registry) -> RecoveryResult:
 
 def _mark_expired(registry: Registry) -> list[Intent]:
     marked: list[Intent] = []
-    if shortened := _shorten(registry):
+    if shortened := abandoned.shorten(registry):
         log.warning("leases_of_a_clock_that_was_ahead_shortened", intents=shortened)
     while True:
-        found = _mark_batch(registry)
+        found = abandoned.mark_batch(registry)
         marked += found
-        if len(found) < BATCH:
+        if len(found) < abandoned.BATCH:
             return marked
-
-
-@retried
-def _shorten(registry: Registry) -> int:
-    with registry.database.transaction() as connection:
-        now = dialect.now(connection)
-        return intents.shorten_impossible(connection, registry.below, now, registry.settings.lease_seconds)
-
-
-@retried
-def _mark_batch(registry: Registry) -> list[Intent]:
-    with registry.database.transaction() as connection:
-        now = dialect.now(connection)
-        later = now + timedelta(seconds=registry.settings.sweep_after_seconds)
-        found = intents.expired(connection, registry.below, now, BATCH, lock=True)
-        for intent in found:
-            intents.mark_recovered(connection, intent.intent_id, now, later)
-        return found
-
-
-def _due(registry: Registry) -> list[Intent]:
-    with registry.database.read() as connection:
-        return intents.to_sweep(connection, registry.below, dialect.now(connection))
-
-
-@retried
-def _finish(registry: Registry, swept: list[Intent], failed: list[Intent]) -> int:
-    """Forget the writes whose last sweep is done; those that failed are due again at once."""
-    if not swept and not failed:
-        return 0
-    forgotten = 0
-    with registry.database.transaction() as connection:
-        now = dialect.now(connection)
-        wait = timedelta(seconds=registry.settings.sweep_after_seconds)
-        for intent in sorted([*failed, *swept], key=lambda each: each.intent_id):  # as another recovery does
-            if intent in failed:
-                intents.sweep_at(connection, intent.intent_id, now)
-            # One that failed at first may have been swept too early to be the last time.
-            elif intents.forget(connection, intent.intent_id, now - wait):
-                forgotten += 1
-            else:
-                intents.sweep_at(connection, intent.intent_id, now + wait)
-    return forgotten
 
 
 # What lost tasks of registered writes left ----------------------------------------------------------------------------------
@@ -129,9 +75,7 @@ def _sweep_orphans(registry: Registry) -> RecoveryResult:
     swept = objects = 0
     failed: list[str] = []
     while True:
-        with registry.database.read() as connection:
-            now = dialect.now(connection)
-            due = orphan_store.due(connection, registry.below, now, BATCH)
+        due, now = abandoned.due_sweeps(registry)
         done: list[OrphanSweep] = []
         for sweep, orphans in _orphans(registry, due).items():
             if kept := registry.engine(sweep.prefix).delete(orphans, below=registry.below):
@@ -139,9 +83,9 @@ def _sweep_orphans(registry: Registry) -> RecoveryResult:
             else:
                 done.append(sweep)
             objects += len(orphans) - len(kept)
-        swept += _finish_sweeps(registry, done, now)
+        swept += abandoned.finish_sweeps(registry, done, now)
         failed += [sweep.prefix for sweep in due if sweep not in done]
-        if len(due) < BATCH or len(done) < len(due):  # what failed is due still, and would be met again
+        if len(due) < abandoned.BATCH or len(done) < len(due):  # what failed is due still, and would be met again
             break
     if objects:
         log.info("orphans_deleted", objects=objects)
@@ -156,8 +100,7 @@ def _orphans(registry: Registry, sweeps: Sequence[OrphanSweep]) -> dict[OrphanSw
             there[sweep] = [info.location for info in registry.engine(sweep.prefix).list(sweep.prefix)]
         except LakewardError as error:
             log.warning("sweep_failed", prefix=sweep.prefix, error=str(error), code=error.code)
-    with registry.database.read() as connection:
-        owned = orphan_store.owned(connection, [location for each in there.values() for location in each])
+    owned = abandoned.owned(registry, [location for each in there.values() for location in each])
     for sweep, locations in there.items():
         orphans = [each for each in locations if each not in owned]
         if orphans and len(orphans) == len(locations):
@@ -166,20 +109,3 @@ def _orphans(registry: Registry, sweeps: Sequence[OrphanSweep]) -> dict[OrphanSw
             orphans = []
         there[sweep] = orphans
     return there
-
-
-@retried
-def _finish_sweeps(registry: Registry, done: list[OrphanSweep], now: datetime) -> int:
-    """Forget the sweeps that were the last of their prefix; how many. The others are due once more, for tasks that were only
-    slow."""
-    wait = timedelta(seconds=registry.settings.sweep_after_seconds)
-    last = [sweep for sweep in done if sweep.registered_at + wait <= now]
-    if not done:
-        return 0
-    with registry.database.transaction() as connection:
-        for sweep in sorted(done, key=lambda each: each.prefix):  # as another recovery does
-            if sweep in last:
-                orphan_store.forget(connection, sweep.prefix)
-            else:
-                orphan_store.sweep_at(connection, sweep.prefix, sweep.registered_at + wait)
-    return len(last)

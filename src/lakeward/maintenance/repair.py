@@ -17,19 +17,17 @@ from lakeward.iceberg import manifest_lists, metadata
 from lakeward.iceberg.rebuilding import rebuild
 from lakeward.logs import log
 from lakeward.registry import Registry, intents
-from lakeward.registry.sql import intents as intent_store
 from lakeward.registry.turns import Turn
 from lakeward.snapshots import snapshot_commit
 from lakeward.snapshots.conflicts import committed
 from lakeward.storage.engine import StorageEngine
 from lakeward.storage.locations import metadata_prefix
-from lakeward.tables import snapshots
-from lakeward.tables.records.files import Intent, RegisteredFile
-from lakeward.tables.records.tables import Table, TableMetadata, TableSnapshot
+from lakeward.tables import snapshots, whole
+from lakeward.tables.records.files import Intent
+from lakeward.tables.records.tables import Table
 from lakeward.tables.snapshots import Made, NewSnapshot, Pending
-from lakeward.tables.sql import files, retired, tables
-from lakeward.tables.sql import snapshots as snapshot_store
 from lakeward.tables.tables import Which, table_of
+from lakeward.tables.whole import WholeTable
 
 T = TypeVar("T")
 
@@ -43,18 +41,6 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 0
     rows: int = 0
     snapshots_expired: int = 0  # that went with the metadata
-
-
-class _Rows(msgspec.Struct, frozen=True):
-    """All that the registry holds of a table, as of one moment."""
-
-    versions: list[TableMetadata]
-    committed: list[RegisteredFile]
-    snapshots: list[TableSnapshot]  # retained
-    last_sequence: int
-    next_row_id: int
-    in_quarantine: set[str]
-    prefixes: tuple[str, ...]  # of commits that are under way
 
 
 def repair(registry: Registry, name: Which) -> RepairResult:
@@ -123,7 +109,7 @@ def read_or_note(engine: StorageEngine, location: str, decode: Callable[[bytes],
 def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Turn | None) -> RepairResult:
     table = state.table
     there = [info.location for info in registry.engine(table.location).list(metadata_prefix(table.location))]
-    rows = _rows(
+    rows = whole.read(
         registry, table
     )  # after the listing: what was under way then and has ended since is in it, or makes a conflict
     if any(file.content != 0 for file in rows.committed):
@@ -135,8 +121,7 @@ def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Tur
         made = _made(registry, state, rows, intent, there)
 
         def also(connection: sa.Connection, now: datetime) -> None:
-            gone = [each.snapshot_id for each in rows.snapshots]
-            snapshot_store.mark_expired(connection, table.table_id, now, gone)
+            whole.expire_all(connection, rows, now)
 
         snapshots.commit(registry, table, intent, made, "manual", also, turn=turn)
     return RepairResult(
@@ -145,30 +130,11 @@ def _rebuilt(registry: Registry, state: Pending, found: Sequence[str], turn: Tur
         snapshot_id=made.new[-1].snapshot["snapshot-id"] if made.new else None,
         files=len(rows.committed),
         rows=sum(file.row_count for file in rows.committed),
-        snapshots_expired=len(rows.snapshots),
+        snapshots_expired=len(rows.retained),
     )
 
 
-def _rows(registry: Registry, table: Table) -> _Rows:
-    with registry.database.read() as connection:
-        live = files.live(connection, table.table_id)
-        committed_files = [file for file in live if file.snapshot_id is not None]
-        every = snapshot_store.of_table(connection, table.table_id)
-        quarantine = retired.of_table(connection, table.table_id)
-        row_ids = [(file.first_row_id, file.row_count) for file in committed_files]
-        row_ids += [(row.record.get("first_row_id"), row.record["row_count"]) for row in quarantine if row.record]
-        return _Rows(
-            versions=tables.metadata_versions(connection, table.table_id),
-            committed=committed_files,
-            snapshots=[each for each in every if each.expired_at is None],
-            last_sequence=max((each.sequence_number for each in every), default=0),
-            next_row_id=max((first + count for first, count in row_ids if first is not None), default=0),
-            in_quarantine={row.file_path for row in quarantine},
-            prefixes=tuple(intent.prefix for intent in intent_store.of_table(connection, table.table_id)),
-        )
-
-
-def _made(registry: Registry, state: Pending, rows: _Rows, intent: Intent, there: Sequence[str]) -> Made:
+def _made(registry: Registry, state: Pending, rows: WholeTable, intent: Intent, there: Sequence[str]) -> Made:
     """`there`: what was below the table's metadata before anything was written."""
     built = rebuild(
         state.table,
@@ -180,11 +146,12 @@ def _made(registry: Registry, state: Pending, rows: _Rows, intent: Intent, there
         last_sequence=rows.last_sequence,
         next_row_id=rows.next_row_id,
     )
+    in_quarantine = {each.file_path for each in rows.quarantine}
     # Which objects the lost ones named nobody knows any more: all that nobody is writing now is superseded.
     superseded = [
         (_kind(location), location)
         for location in there
-        if location not in rows.in_quarantine and not location.startswith(rows.prefixes)
+        if location not in in_quarantine and not location.startswith(rows.prefixes)
     ]
     # What had left the table and was still listed is listed no more.
     new = [] if built.snapshot is None else [NewSnapshot(snapshot=built.snapshot, removed=state.removals)]

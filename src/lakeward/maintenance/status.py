@@ -11,8 +11,6 @@ from lakeward.astha import load_status
 from lakeward.db import dialect
 from lakeward.log import groups
 from lakeward.maintenance.sql import overview
-from lakeward.ops import dead_letters
-from lakeward.ops.records.operations import DeadLetterStatus
 from lakeward.registry import Registry
 
 RUNS_SINCE = timedelta(hours=24)
@@ -59,9 +57,9 @@ def status(registry: Registry) -> Status:
             "running_runs": overview.runs(connection, "running"),
             "failed_runs": overview.runs(connection, "failed", now - RUNS_SINCE),
             "open_errors": overview.open_errors(connection),
+            "dead_letters": overview.dead_letters(connection),
         }
-    letters = dead_letters.counts(registry)
-    counts["dead_letters"] = letters[DeadLetterStatus.PENDING] + letters[DeadLetterStatus.PROCESSING]
+        lags = groups.lags(connection, registry)
     components = load_status(registry)
     return Status(
         now=now,
@@ -76,10 +74,7 @@ def status(registry: Registry) -> Status:
         pending_tables=pending_tables,
         pending_since=since,
         components=components,
-        groups=[
-            {"group": group, "lag": sum(each.lag for each in groups.lag(registry, group))}
-            for group in groups.list_groups(registry)
-        ],
+        groups=[{"group": group, "lag": sum(each.lag for each in lag)} for group, lag in lags.items()],
         problems=[*_counted(counts), *_components(components)],
         **counts,
     )

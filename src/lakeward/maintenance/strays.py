@@ -5,15 +5,11 @@ What stands in the folder of a write or a flush of Lakeward's own is none of it:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
-import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
-from lakeward.db.retry import retried
 from lakeward.errors import LakewardError
 from lakeward.iceberg import manifest_lists, manifests, metadata
 from lakeward.logs import log
@@ -21,12 +17,10 @@ from lakeward.maintenance.repair import read_or_note
 from lakeward.registry import Registry
 from lakeward.storage.engine import ObjectInfo, StorageEngine
 from lakeward.storage.locations import is_of_a_write
+from lakeward.tables import stray_objects, tables
 from lakeward.tables.records.tables import Table
-from lakeward.tables.sql import files, retired, tables
-from lakeward.tables.sql import snapshots as snapshot_store
 
 STRAY_SECONDS = 7 * 86_400.0  # no engine takes longer from a file to its commit
-PAGE = 500
 BATCH = 1_000  # objects that one transaction sends to quarantine
 
 
@@ -51,7 +45,7 @@ def find(registry: Registry) -> Strays:
 def _of_all(registry: Registry, *, dry_run: bool) -> Strays:
     objects = size = 0
     failed: list[str] = []
-    for table in _tables(registry):
+    for table in tables.every(registry):
         try:
             found = of_table(registry, table)
             taken = found if dry_run else _quarantined(registry, table, found)
@@ -62,18 +56,6 @@ def _of_all(registry: Registry, *, dry_run: bool) -> Strays:
         objects += len(taken)
         size += sum(each.size for each in taken)
     return Strays(objects, size, failed)
-
-
-def _tables(registry: Registry) -> Iterator[Table]:
-    """Those that have not been dropped: the folder of a dropped one goes as a whole."""
-    after = 0
-    while True:
-        with registry.database.read() as connection:
-            page = tables.live(connection, registry.warehouse.warehouse_id, after, PAGE)
-        yield from page
-        if len(page) < PAGE:
-            return
-        after = page[-1].table_id
 
 
 def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:
@@ -93,7 +75,7 @@ def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:
     if not old:
         return []
     # After the listing, so that what was registered meanwhile is among what is looked up.
-    named, current = _of_registry(registry, table, old)
+    named, current = stray_objects.named(registry, table, old)
     if current is None:
         return []
     unreadable: list[str] = []
@@ -103,20 +85,6 @@ def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:
         log.warning("strays_not_looked_for", location=table.location, unreadable=unreadable[:3])
         return []
     return [info for location, info in old.items() if location not in named]
-
-
-def _of_registry(registry: Registry, table: Table, paths: Collection[str]) -> tuple[set[str], Table | None]:
-    """(locations that the registry names, the table as it is now; None if it is gone)."""
-    with registry.database.read() as connection:
-        named = _with_rows(connection, paths)
-        made = snapshot_store.of_table(connection, table.table_id)
-        current = tables.by_id(connection, table.table_id)
-    return named | {path for each in made for path in (each.manifest_list, each.metadata_location)}, current
-
-
-def _with_rows(connection: sa.Connection, paths: Collection[str]) -> set[str]:
-    live = {file.file_path for file in files.by_paths(connection, paths)}
-    return live | {file.file_path for file in retired.by_paths(connection, paths)}
 
 
 def reached(engine: StorageEngine, location: str, unreadable: list[str]) -> set[str]:
@@ -145,34 +113,7 @@ def reached(engine: StorageEngine, location: str, unreadable: list[str]) -> set[
 def _quarantined(registry: Registry, table: Table, found: list[ObjectInfo]) -> list[ObjectInfo]:
     taken: list[ObjectInfo] = []
     for start in range(0, len(found), BATCH):
-        taken += _quarantine_batch(registry, table, found[start : start + BATCH])
+        taken += stray_objects.quarantine(registry, table, found[start : start + BATCH])
     if taken:
         log.info("strays_in_quarantine", table=str(table.identifier), objects=len(taken), first=taken[0].location)
     return taken
-
-
-@retried
-def _quarantine_batch(registry: Registry, table: Table, found: list[ObjectInfo]) -> list[ObjectInfo]:
-    with registry.database.transaction() as connection:
-        lock_order.tables(connection, [table.table_id])
-        current = tables.by_id(connection, table.table_id)
-        if current is None or current.dropped_at is not None:
-            return []
-        known = _with_rows(connection, [info.location for info in found])  # of another clean-up, meanwhile
-        now = dialect.now(connection)
-        taken = [info for info in found if info.location not in known]
-        if taken:
-            retired.insert(connection, [_row(registry, table, info, now) for info in taken])
-        return taken
-
-
-def _row(registry: Registry, table: Table, info: ObjectInfo, now: datetime) -> dict[str, object]:
-    return {
-        "table_id": table.table_id,
-        "file_path": info.location,
-        "file_size": info.size,
-        "kind": "stray",
-        "reason": "nothing names it: left by an engine whose commit failed",
-        "retired_at": now,
-        "expires_at": registry.quarantine_ends(now),
-    }

@@ -66,11 +66,14 @@ def retention(registry: Registry) -> float | None:
     return None if seconds >= FOREVER else seconds / 86_400
 
 
-def is_due(registry: Registry) -> bool:
-    """Whether the last clean-up in the background was long enough ago, by the registry's clock, whoever did it."""
+def is_due(registry: Registry, hours: Schedule) -> bool:
+    """Whether it is one of the `hours` by the registry's clock, and the last clean-up in the background, whoever did it, was
+    long enough ago.
+    """
     with registry.database.read() as connection:
+        now = dialect.now(connection)
         row = upkeep.load(connection, CLEANUP)
-        return row is None or row.due_at is None or row.due_at <= dialect.now(connection)
+        return hours.allows(now) and (row is None or row.due_at is None or row.due_at <= now)
 
 
 def _seconds(days: float | None) -> int:

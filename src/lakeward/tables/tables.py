@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyExists, TableNotFound
+from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.registry.handle import Registry
 from lakeward.registry.secrets import check_no_secrets
@@ -32,7 +33,6 @@ Which: TypeAlias = "TableName | Table"
 FORMATS = ("parquet", "json")
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 PAGE = 500  # tables of one read
-FIRST_PARTITION_ID = 999  # Iceberg: the last partition field id of a table that has none
 
 
 def find(connection: sa.Connection, registry: Registry, identifier: TableIdentifier) -> Table:
@@ -198,7 +198,7 @@ def create(
     schema: Document,
     last_column_id: int,
     partition_by: Document = UNPARTITIONED,
-    last_partition_id: int = FIRST_PARTITION_ID,
+    last_partition_id: int = NO_PARTITION_ID,
     sort_by: Document = UNSORTED,
     properties: Mapping[str, str] | None = None,
     format: str = "parquet",

@@ -129,7 +129,7 @@ def test_what_a_manager_keeps_is_kept_by_a_server_with_its_defaults_too(
         pass
     age(registry)
     with operations_upkeep.running(registry):
-        until(lambda: not retention.is_due(registry))
+        until(lambda: not retention.is_due(registry, retention.schedule(None)))
     assert len(rows_of(registry, "sync_runs")) == 1
 
 
@@ -140,10 +140,10 @@ def test_a_program_that_lives_for_moments_cleans_up_when_it_is_due_and_the_next_
         runs.complete(registry, runs.start(registry, "shop", SyncMode.BATCH).id)
         age(registry)
         with MetadataManager(registry):
-            until(lambda: not retention.is_due(registry))
+            until(lambda: not retention.is_due(registry, retention.schedule(None)))
         return len(rows_of(registry, "sync_runs"))
 
-    assert retention.is_due(registry)
+    assert retention.is_due(registry, retention.schedule(None))
     assert one_run() == 0
     assert one_run() == 1
 

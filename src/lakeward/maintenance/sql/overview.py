@@ -6,7 +6,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from lakeward.db.schema import PENDING, error_log, pending_writes, sync_runs, table_files, tables
+from lakeward.db.schema import PENDING, dead_letter_queue, error_log, pending_writes, sync_runs, table_files, tables
 
 
 def sizes(connection: sa.Connection) -> tuple[int, int, int, int]:
@@ -47,6 +47,11 @@ def dead_writes(connection: sa.Connection, now: datetime) -> int:
 
 def open_errors(connection: sa.Connection) -> int:
     return _count(connection, error_log.c.status == "open")
+
+
+def dead_letters(connection: sa.Connection) -> int:
+    """Those that wait, or are worked on."""
+    return _count(connection, dead_letter_queue.c.status.in_(("pending", "processing")))
 
 
 def runs(connection: sa.Connection, status: str, since: datetime | None = None) -> int:
