@@ -7,8 +7,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := .cache/ivy/.fetched
 
-# Several pytest runs follow each other, so that the quick ones fail first and each one has servers of its own.
-PYTEST := $(BIN)/python -m pytest
+# Several pytest runs follow each other, so that the quick ones fail first. Each has so many processes, which share the tests
+# and have servers of their own; WORKERS=0 runs all in one.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # pytest counts a folder without tests as a failure; here it is only said.
 define suite

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import structlog
 
@@ -18,6 +19,10 @@ from tests.support.postgres import PostgresServer
 from tests.support.s3 import S3
 
 os.environ[lock_order.CHECKED] = "1"  # in the processes that tests start too
+
+# How long an example takes, and how soon one is made, is the machine's affair.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """A process with an Astha and one component, for tests that kill and pause it.
 
-Run as `python -m tests.faults.astha_process REGISTRY FOLDER MODE`. Every step of the component is a line of its output, and
+Every step of the component is a line of its output, and
 each event a row of the table `acted`, written under Astha's lease. It ends with its standard input.
 """
 
@@ -64,8 +64,7 @@ class Acting(Mirror):
         self.say("refreshed")
 
 
-def main() -> None:
-    url, folder, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+def run(url: str, folder: Path, mode: str) -> None:
     astha_module.TRIM_SECONDS = 0.1
     registry = open_at(url, folder)
     component = Acting(registry, folder, mode)
@@ -89,7 +88,3 @@ def _say_states(component: Acting) -> None:
             said = state
             component.say(state)
         time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """A process with a snapshotter of Lakeward's own under an Astha, for tests that kill and pause it.
 
-Run as `python -m tests.faults.fleet_process REGISTRY FOLDER`. It says each change of Astha's state, and of how many threads
+It says each change of Astha's state, and of how many threads
 the snapshotter has. It ends with its standard input.
 """
 
@@ -21,8 +21,7 @@ PREFIX = "lakeward-snapshotter-"
 OF_ASTHA = 3  # its workers and its health check, which are named so too
 
 
-def main() -> None:
-    url, folder = sys.argv[1], Path(sys.argv[2])
+def run(url: str, folder: Path) -> None:
     with (
         open_lake(url, folder) as lake,
         supervisor.running(lake.registry, ["snapshotter"], quick(lease_seconds=LEASE_SECONDS)) as running,
@@ -41,7 +40,3 @@ def _say_changes(astha: Astha) -> None:
             sys.stdout.write(state + "\n")
             sys.stdout.flush()
         time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    main()

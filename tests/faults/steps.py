@@ -1,25 +1,24 @@
 """A process that takes one write, flush, replacement or clean-up step by step, and kills itself where it is told.
 
-Run as `python -m tests.faults.steps REGISTRY WAREHOUSE STEP`. Nothing is patched: the steps are those of lake.writes and
-components.flushing, called one by one.
+Between two steps they are called one by one; inside a transaction the process dies after a statement of it, before the commit.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-import lakeward
 from lakeward.arrow.target import TableTarget, table_target
 from lakeward.arrow.write import write_arrow
-from lakeward.db import dialect
 from lakeward.iceberg import metadata
 from lakeward.lake import writes
 from lakeward.log import compact as log_compact
@@ -35,7 +34,7 @@ from lakeward.snapshots import expiry, manifest_merging, snapshot_commit
 from lakeward.snapshots.rollback import rollback_table
 from lakeward.tables import compaction, registration, snapshots, tables
 from lakeward.tables.records.files import Batch, DataFile
-from tests.support.lakes import ROWS
+from tests.support.lakes import ROWS, open_lake
 
 NAME = "sales.orders"
 
@@ -205,7 +204,7 @@ def append(registry: Registry, step: str) -> None:
 
 def merge(registry: Registry, step: str) -> None:
     if step == "merged file":
-        log_compact._check = lambda *_: die()  # after the file is written
+        die_at_commit(registry, "DELETE FROM pending_writes")  # the swap's first change
     if step == "merge transaction":
         die_at_commit(registry, "INSERT INTO segments")
     log_compact.compact_segments(registry, TOPIC)
@@ -229,38 +228,44 @@ def merge_manifests(registry: Registry, step: str) -> None:
     merged = manifest_merging.write_merged(engine, document, [rows], intent, 77)
     if step == "merged manifests":
         die()
-    snapshots.commit = lambda *_, **__: die()  # after the list and the metadata file are written
-    with leases.held(registry, "merge", seconds=1.0) as lease:
+    die_at_commit(
+        registry, "DELETE FROM pending_writes"
+    )  # the commit's first change, after the list and the metadata file
+    with leases.held(registry, "merge", seconds=30.0) as lease:
         manifest_merging.commit(registry, table, intent, merged, 77, lease)
 
 
-def live_writer(registry: Registry) -> None:
-    """Declare a write, say so, wait to be told, and register: for longer than the lease."""
-    table, metadata = tables.load_with_metadata(registry, NAME)
-    intent = intents.open_intent(registry, table)
-    files = write_arrow(table_target(table, metadata, intent, registry.engine(table.location)), ROWS)
-    print("written", flush=True)
-    sys.stdin.readline()
-    registration.register(registry, table, intent, files)
-    with registry.database.read() as connection:
-        assert intent_store.load(connection, intent.intent_id) is None
-        print(dialect.now(connection).isoformat(), flush=True)
+KINDS: dict[tuple[str, ...], Callable[[Registry, str], None]] = {
+    WRITE_STEPS: write,
+    LETTER_STEPS: write_with_letters,
+    FLUSH_STEPS: flush,
+    REPLACE_STEPS: replace,
+    ROLLBACK_STEPS: rollback,
+    EXPIRE_STEPS: expire,
+    CLEAN_STEPS: clean,
+    COMPACT_STEPS: compact,
+    LOG_STEPS: append,
+    MERGE_STEPS: merge,
+    MANIFEST_STEPS: merge_manifests,
+}
 
 
-def main() -> None:
-    registry_url, warehouse, step = sys.argv[1:4]
-    no_wait: dict[str, Any] = {"quarantine_seconds": 0, "metadata_quarantine_seconds": 0, "sweep_after_seconds": 0}
-    lake = lakeward.connect(registry_url, warehouse, lease_seconds=1.0, **no_wait)
-    if step == "live":
-        live_writer(lake.registry)
-        lake.close()
-    else:
-        kinds = {WRITE_STEPS: write, FLUSH_STEPS: flush, REPLACE_STEPS: replace, CLEAN_STEPS: clean}
-        kinds |= {LETTER_STEPS: write_with_letters}
-        kinds |= {ROLLBACK_STEPS: rollback, EXPIRE_STEPS: expire, COMPACT_STEPS: compact}
-        kinds |= {LOG_STEPS: append, MERGE_STEPS: merge, MANIFEST_STEPS: merge_manifests}
-        next(act for steps, act in kinds.items() if step in steps)(lake.registry, step)
+def take(url: str, folder: Path, step: str) -> None:
+    """What the process does."""
+    act = next(act for steps, act in KINDS.items() if step in steps)
+    with open_lake(url, folder) as lake:
+        act(lake.registry, step)
 
 
-if __name__ == "__main__":
-    main()
+def write_for_longer_than_its_lease(url: str, folder: Path, lease_seconds: float, parent: Connection) -> None:
+    """Declare a write and make its files, say so, and register them once told to."""
+    with open_lake(url, folder, lease_seconds=lease_seconds) as lake:
+        registry = lake.registry
+        table, metadata = tables.load_with_metadata(registry, NAME)
+        intent = intents.open_intent(registry, table)
+        files = write_arrow(table_target(table, metadata, intent, registry.engine(table.location)), ROWS)
+        parent.send("written")
+        parent.recv()
+        registration.register(registry, table, intent, files)
+        with registry.database.read() as connection:
+            assert intent_store.load(connection, intent.intent_id) is None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.ops import dead_letters, runs
+from tests.contract.db import processes
+from tests.faults import steps
 from tests.faults.steps import (
     CLEAN_STEPS,
     COMPACT_STEPS,
@@ -30,26 +31,25 @@ from tests.faults.steps import (
     TOPIC,
     WRITE_STEPS,
 )
-from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
-
-ROOT = Path(__file__).parents[2]
+from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake, run_out
+from tests.support.registries import rows_of
 
 
 def run_step(made_url: str, folder: Path, step: str) -> None:
-    command = [sys.executable, "-m", "tests.faults.steps", made_url, str(folder / "warehouse"), step]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    [dying] = processes.start(steps.take, [(made_url, folder, step)])
+    dying.join(100)
+    assert dying.exitcode == -signal.SIGKILL
 
 
 def recovered(lake: Lake) -> None:
-    """Recovery after the dead process's lease (of one second) has run out, and the sweep after it."""
+    """Recovery once the dead process's leases have run out, and the sweep after it."""
+    run_out(lake)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         lake.recover()
-        with lake.registry.database.read() as connection:
-            if connection.exec_driver_sql("SELECT count(*) FROM pending_writes").scalar_one() == 0:
-                return
-        time.sleep(0.1)
+        if not rows_of(lake.registry, "pending_writes"):
+            return
+        time.sleep(0.01)
     raise AssertionError("an intent is left")
 
 
@@ -292,19 +292,20 @@ def test_a_merge_of_segments_that_is_killed_leaves_the_old_ones_or_the_new_one(
 
 
 def test_a_writer_that_lives_longer_than_its_lease_keeps_its_files(made_url: str, tmp_path: Path) -> None:
+    lease_seconds = 1.0
     with open_lake(made_url, tmp_path) as lake:
         make_table(lake, NAME)
-        command = [sys.executable, "-m", "tests.faults.steps", made_url, str(tmp_path / "warehouse"), "live"]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            assert writer.stdout.readline() == "written\n"
-            for _ in range(12):  # three leases long
-                assert lake.recover().intents == 0
-                assert lake.clean().temporary == 0
-                time.sleep(0.25)
-            writer.stdin.write("\n")
-            writer.stdin.flush()
-            assert writer.wait(timeout=60) == 0
+        ours, theirs = processes.CONTEXT.Pipe()
+        writer = processes.start(steps.write_for_longer_than_its_lease, [(made_url, tmp_path, lease_seconds, theirs)])
+        assert ours.poll(60) and ours.recv() == "written"
+        [declared] = rows_of(lake.registry, "pending_writes")
+        while rows_of(lake.registry, "pending_writes")[0]["lease_until"] < declared["lease_until"] + 2 * timedelta(
+            seconds=lease_seconds
+        ):
+            assert lake.recover().intents == 0
+            assert lake.clean().temporary == 0
+            time.sleep(0.1)
+        ours.send("register")
+        processes.expect_success(writer)
         assert lake.table(NAME).row_count == len(ROWS)
         assert_nothing_left_over(lake, NAME)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import signal
 import time
@@ -12,8 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.metadata import DeadLetterFilter, MetadataManager, OperationType, SchemaDefinition
+from tests.contract.db import processes
 
-CONTEXT = multiprocessing.get_context("spawn")
+CONTEXT = processes.CONTEXT
 ROUNDS = 200
 
 
@@ -28,12 +28,12 @@ def _register(url: str, process: int, ready: object) -> None:
 @pytest.mark.slow
 def test_two_processes_that_register_different_schemas_at_once_make_versions_without_gaps(made_url: str) -> None:
     ready = CONTEXT.Barrier(2)
-    processes = [CONTEXT.Process(target=_register, args=[made_url, number, ready]) for number in range(2)]
-    for process in processes:
+    started = [CONTEXT.Process(target=_register, args=[made_url, number, ready]) for number in range(2)]
+    for process in started:
         process.start()
-    for process in processes:
+    for process in started:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0]
+    assert [process.exitcode for process in started] == [0, 0]
     with MetadataManager(made_url, enable_cleanup=False) as manager:
         versions = manager.list_schema_versions("shop", "orders")
     assert [each.version for each in versions] == list(range(1, 2 * ROUNDS + 1))

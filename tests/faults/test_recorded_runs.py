@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +13,12 @@ from lakeward.db import schema
 from lakeward.lake.rolling import RollingWriter
 from lakeward.ops import runs
 from lakeward.ops.records.operations import SyncRun, SyncRunStatistics, SyncStatus
+from tests.contract.db import processes
 from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.waiting import until
 
 NAME = "sales.orders"
-CONTEXT = multiprocessing.get_context("spawn")
+CONTEXT = processes.CONTEXT
 
 
 @pytest.fixture

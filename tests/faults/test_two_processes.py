@@ -20,8 +20,6 @@ SHARED = "sales.shared"
 CONTESTED = "sales.contested"
 OLD, KEPT = "sales.orders", "sales.kept"
 
-processes.CONTEXT.set_forkserver_preload(["lakeward.lake.lake", "lakeward.arrow.write", "tests.support.lakes"])
-
 
 @pytest.fixture
 def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:

@@ -15,8 +15,6 @@ from tests.support.registries import NAME, assert_exact, make_table, open_at, re
 WRITES = 60
 KILLS = 5
 
-processes.CONTEXT.set_forkserver_preload(["lakeward.maintenance.database_upkeep", "tests.support.registries"])
-
 
 def write(url: str, folder: Path) -> None:
     """Register files, and make free space in the middle of the database by trimming the feed."""

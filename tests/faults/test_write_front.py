@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psycopg
 
 from lakeward import Lake
+from lakeward.db import waits
 from lakeward.tables import tables
 from tests.contract.db import processes
 from tests.faults.test_kills import recovered
@@ -24,8 +24,7 @@ from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import assert_exact, register, rows_of
 
 NAME = "sales.orders"
-ROOT = Path(__file__).parents[2]
-LOCKED_SECONDS = 30
+LOCKED_SECONDS = waits.SAY_SECONDS + 2  # until they have said for whom they wait, and have waited on
 THREADS = 4
 
 
@@ -59,9 +58,7 @@ def write_a_few(url: str, folder: str, started: str) -> None:
                 future.result()
 
 
-def test_writers_wait_for_a_registry_that_is_locked_for_half_a_minute_and_all_succeed(
-    made_url: str, tmp_path: Path
-) -> None:
+def test_writers_wait_for_a_registry_that_is_locked_for_long_and_all_succeed(made_url: str, tmp_path: Path) -> None:
     with open_lake(made_url, tmp_path, durable=False) as lake:
         table = make_table(lake, NAME)
         marks = [tmp_path / f"started-{number}" for number in range(3)]
@@ -73,7 +70,7 @@ def test_writers_wait_for_a_registry_that_is_locked_for_half_a_minute_and_all_su
                 time.sleep(0.05)
             while (left := deadline - time.monotonic()) > 0:
                 assert all(process.is_alive() for process in started)
-                time.sleep(min(left, 0.5))
+                time.sleep(min(left, 0.1))
             assert rows_of(lake.registry, "table_files") == []
         processes.expect_success(started)
         assert lake.table(NAME).file_count == 3 * 2 * THREADS
@@ -98,36 +95,36 @@ def test_a_process_that_is_killed_in_the_midst_of_its_groups_loses_nothing_that_
         assert_nothing_left_over(lake, NAME)
 
 
-def killed_after(made_url: str, folder: Path, lines: int) -> list[str]:
+def killed_after(made_url: str, folder: Path, count: int) -> list[str]:
     """Paths that a process with eight writing threads has acknowledged, the last of them after it was to be killed."""
-    command = [sys.executable, "-m", "tests.faults.test_write_front", made_url, str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        said = []
-        for line in writer.stdout:
-            said.append(line.strip())
-            if len(said) == lines:
-                writer.send_signal(signal.SIGKILL)
-    assert writer.returncode == -signal.SIGKILL
-    assert len(said) >= lines
+    ours, theirs = processes.CONTEXT.Pipe(duplex=False)
+    [writer] = processes.start(write_for_ever, [(made_url, folder, theirs)])
+    theirs.close()
+    said: list[str] = []
+    with contextlib.suppress(EOFError):
+        while True:
+            said.append(ours.recv())
+            if len(said) == count:
+                writer.kill()
+    writer.join()
+    assert writer.exitcode == -signal.SIGKILL
+    assert len(said) >= count
     return said
 
 
-def write_for_ever(made_url: str, folder: Path) -> None:
+def write_for_ever(made_url: str, folder: Path, parent: Connection) -> None:
     """Eight threads that append a row again and again, and say each file once it is acknowledged."""
-    with open_lake(made_url, folder, lease_seconds=1) as lake:
+    saying = threading.Lock()
+    with open_lake(made_url, folder) as lake:
 
         def work(number: int) -> None:
             while True:
                 (path,) = lake.append(NAME, [{"id": number, "name": "n"}]).files
-                os.write(1, f"{path}\n".encode())
+                with saying:
+                    parent.send(path)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-
-
-if __name__ == "__main__":
-    write_for_ever(sys.argv[1], Path(sys.argv[2]))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 import lakeward
 from lakeward import Lake
-from lakeward.db.schema import orphan_sweeps
+from lakeward.db.schema import leases, orphan_sweeps, pending_writes
 from lakeward.names import TableName
 from lakeward.tables.records.tables import Table
 
@@ -46,3 +46,13 @@ def sweeps_later(lake: Lake, **after: float) -> None:
         for row in connection.execute(sa.select(orphan_sweeps)).mappings().all():
             values = {name: row[name] - age for name in ("registered_at", "sweep_after")}
             connection.execute(orphan_sweeps.update().where(orphan_sweeps.c.prefix == row["prefix"]).values(values))
+
+
+def run_out(lake: Lake) -> None:
+    """As if all leases had run out an hour ago: of writes, and of what is held."""
+    with lake.registry.database.transaction() as connection:
+        for each, until in ((pending_writes, "lease_until"), (leases, "expires_at")):
+            (key,) = each.primary_key.columns
+            for row in connection.execute(sa.select(each)).mappings().all():
+                values = {until: row[until] - timedelta(hours=1)}
+                connection.execute(each.update().where(key == row[key.name]).values(values))

@@ -8,7 +8,19 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["alembic.command", "lakeward.db.migrate", "tests.contract.db.rows"])
+CONTEXT.set_forkserver_preload(
+    [
+        "alembic.command",
+        "pandas",  # pyarrow looks for it when the first rows are written
+        "pyiceberg.table",
+        "lakeward.db.migrate",
+        "lakeward.maintenance.database_upkeep",
+        "lakeward.storage.local",
+        "tests.contract.db.rows",
+        "tests.faults.fleet_process",
+        "tests.faults.steps",
+    ]
+)
 
 
 def start(target: Callable[..., None], each: Iterable[tuple[Any, ...]]) -> list[BaseProcess]:
