@@ -7,15 +7,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 JARS := .cache/ivy/.fetched
 
-# Several pytest runs follow each other, so that the quick ones fail first. Each has so many processes, which share the tests
-# and have servers of their own; WORKERS=0 runs all in one.
+# Several pytest runs follow each other, so that the quick ones fail first. So many processes share the tests of each, and have
+# servers of their own; with WORKERS=0 there is one.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest
+SHARED := $(PYTEST) -n $(WORKERS) --dist worksteal
 
 # pytest counts a folder without tests as a failure; here it is only said.
 define suite
 	@if [ -n "$$(find $(1) -name 'test_*.py' 2>/dev/null | head -n 1)" ]; then \
-	  echo "$(PYTEST) $(1)"; $(PYTEST) $(1); \
+	  echo "$(2) $(1)"; $(2) $(1); \
 	else \
 	  echo "$(1): no tests"; \
 	fi
@@ -63,16 +64,16 @@ test-wheel: $(INSTALLED) $(JARS)
 	$(BIN)/python tools/check_wheel.py
 
 test-unit: $(INSTALLED)
-	$(call suite,tests/unit)
+	$(call suite,tests/unit,$(SHARED))
 
 test-contract: $(INSTALLED)
-	$(call suite,tests/contract)
+	$(call suite,tests/contract,$(SHARED))
 
 test-integration: $(INSTALLED) $(JARS)
-	$(call suite,tests/integration)
+	$(call suite,tests/integration,$(PYTEST))
 
 test-faults: $(INSTALLED) $(JARS)
-	$(call suite,tests/faults)
+	$(call suite,tests/faults,$(PYTEST))
 
 docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -47,9 +47,17 @@ def pg_url(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a registry runs on each kind of database, unless it or its module is marked `on` some of them."""
+    marked = metafunc.definition.get_closest_marker("on")
+    for name in ("registry_url", "made_url"):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, marked.args if marked else ("sqlite", "postgresql"), indirect=True)
+
+
+@pytest.fixture
 def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind that a registry can live in: the test runs once on each."""
+    """An empty database of a kind that a registry can live in."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'registry.db'}"
     url: str = request.getfixturevalue("pg_url")
@@ -69,9 +77,9 @@ def made_pg_url(postgres_server: PostgresServer, made_registries: MadeRegistries
     postgres_server.drop_database(url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def made_url(request: pytest.FixtureRequest, tmp_path: Path, made_registries: MadeRegistries) -> str:
-    """A registry of each kind that is made already, and empty: a copy, which takes no migration."""
+    """A registry that is made already, and empty: a copy, which takes no migration."""
     if request.param == "sqlite":
         return made_registries.sqlite(tmp_path)
     url: str = request.getfixturevalue("made_pg_url")

@@ -14,7 +14,7 @@ from lakeward.errors import LakewardError, TableAlreadyExists, TableNotFound
 from lakeward.registry import warehouse_marker
 from tests.contract.db import processes
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
-from tests.support.registries import assert_exact, rows_of
+from tests.support.registries import assert_exact, changes, rows_of
 
 SHARED = "sales.shared"
 CONTESTED = "sales.contested"
@@ -71,6 +71,8 @@ def test_processes_that_append_flush_and_drop_at_once_lose_and_leave_nothing(
     assert_exact(lake.registry, lake.table(SHARED))
     with pytest.raises(TableNotFound):
         lake.table(CONTESTED)
+    made = [row for row in changes(lake.registry) if (row["table_name"], row["operation"]) == ("tables", "INSERT")]
+    assert len(made) >= 1 + rounds, "each round of a process drops the table that it began with"
     settle(lake)
     assert_nothing_left_over(lake, SHARED)
     assert [row["table_id"] for row in rows_of(lake.registry, "tables")] == [shared.table_id]

@@ -101,7 +101,7 @@ def killed_after(made_url: str, folder: Path, count: int) -> list[str]:
     [writer] = processes.start(write_for_ever, [(made_url, folder, theirs)])
     theirs.close()
     said: list[str] = []
-    with contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError, OSError):
         while True:
             said.append(ours.recv())
             if len(said) == count:

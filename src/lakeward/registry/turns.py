@@ -27,7 +27,6 @@ from lakeward.tables.records.tables import Table
 LEASE_SECONDS = 15.0  # a commit that takes longer may lose again
 WAIT_SECONDS = 60.0
 POLL = steady(0.01)
-_LENGTH = timedelta(seconds=LEASE_SECONDS)
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -59,7 +58,7 @@ def queued(registry: Registry, table: Table) -> Iterator[Turn]:
 def first(connection: sa.Connection, queue: str) -> str | None:
     """The name of the first place; none where nobody queues."""
     now = dialect.now(connection)
-    return leases.first_place(connection, queue, now, now + _LENGTH)
+    return leases.first_place(connection, queue, now, now + timedelta(seconds=LEASE_SECONDS))
 
 
 @retried
@@ -67,15 +66,24 @@ def join(registry: Registry, queue: str) -> Turn:
     """Take the last place of a queue."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        leases.delete_expired_places(connection, queue, now, now + _LENGTH)  # of those who died in it
+        leases.delete_expired_places(
+            connection, queue, now, now + timedelta(seconds=LEASE_SECONDS)
+        )  # of those who died in it
         turn = Turn(leases.place_name(queue, int(now.timestamp() * 1_000_000), uuid.uuid4().hex))
-        leases.insert(connection, turn.name, registry.owner, now + _LENGTH, LEASE_SECONDS)
+        leases.insert(connection, turn.name, registry.owner, now + timedelta(seconds=LEASE_SECONDS), LEASE_SECONDS)
     return turn
 
 
 def keep(connection: sa.Connection, registry: Registry, turn: Turn) -> None:
     """Its lease starts anew."""
-    leases.set_owner(connection, turn.name, registry.owner, 1, dialect.now(connection) + _LENGTH, LEASE_SECONDS)
+    leases.set_owner(
+        connection,
+        turn.name,
+        registry.owner,
+        1,
+        dialect.now(connection) + timedelta(seconds=LEASE_SECONDS),
+        LEASE_SECONDS,
+    )
 
 
 @retried

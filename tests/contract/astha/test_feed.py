@@ -201,10 +201,9 @@ def test_a_transaction_that_drew_its_numbers_early_and_commits_late_is_not_passe
     assert everything(reader, position)[1] == []
 
 
+@pytest.mark.on("postgresql")
 def test_a_page_that_is_stopped_in_meets_late_transactions_afterwards(registry: Registry, reader: Reader) -> None:
     """The position within a page goes by the snapshots of its page, however much was committed since."""
-    if registry.database.is_sqlite:
-        return
     make_tables(registry, 2)
     position = reader.head()
     with registry.database.transaction() as late:
@@ -227,11 +226,10 @@ def test_a_transaction_that_is_rolled_back_late_leaves_no_gap(registry: Registry
     assert [change.table_id for change in everything(reader, position)[1]] == [2]
 
 
+@pytest.mark.on("postgresql")
 def test_trimming_waits_for_what_a_late_transaction_will_bring(
     registry: Registry, reader: Reader, lease: Lease
 ) -> None:
-    if registry.database.is_sqlite:
-        return
     make_tables(registry, 2)
     with registry.database.transaction() as late:
         late.exec_driver_sql("UPDATE table_stats SET row_count = 1 WHERE table_id = 1")
@@ -393,13 +391,12 @@ def test_a_parked_event_outlives_the_trimming_of_the_feed(registry: Registry, re
 
 
 # A restore ------------------------------------------------------------------------------------------------------------
+@pytest.mark.on("postgresql")
 def test_a_registry_that_was_restored_on_another_server_starts_from_its_state(
     registry: Registry, reader: Reader, lease: Lease, tmp_path: Path
 ) -> None:
     """Transaction numbers of the old server mean nothing on the new one: its positions are not known there, and rows of
     the feed that it wrote, which would one day look new, are gone."""
-    if registry.database.is_sqlite:
-        return
     _use_transaction_numbers(registry, 5_000)  # the new server has not come to them
     make_tables(registry)
     position = reader.head()
@@ -443,11 +440,10 @@ def _copy(source: Database, url: str) -> None:
     )
 
 
+@pytest.mark.on("postgresql")
 def test_beside_a_transaction_of_hours_a_reader_looks_at_what_is_new_alone(registry: Registry) -> None:
     """One of any database of the server: snapshots name it, and see what was committed since all the same."""
     database = registry.database
-    if database.is_sqlite:
-        return
     make_tables(registry, 1)
     with database.engine.connect() as long:
         long.execute(sa.text("SELECT pg_current_xact_id()"))

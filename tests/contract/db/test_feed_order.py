@@ -113,6 +113,7 @@ def test_a_reader_beside_writing_processes_meets_each_change_once_in_commit_orde
         met += found
         time.sleep(0.005)
     processes.expect_success(writers)
+    assert met, "nothing was read beside the writers"
     position, found = _read(reader, position)
     _expect_every_version_once_in_order(database, met + found)
     assert _read(reader, position)[1] == []

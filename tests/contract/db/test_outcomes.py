@@ -541,13 +541,16 @@ def test_turns_that_are_waited_for_by_many_processes_all_come_and_are_of_one_at_
     """Some give up meanwhile: what they waited for is nobody else's to give back."""
     url = sqlite.url.render_as_string(hide_password=False)
     writers = processes.start(_add, [(url, 60) for _ in range(3)])
-    mine = 0
-    for number in range(40):
-        monkeypatch.setattr(waits, "WAIT_SECONDS", 0.0 if number % 2 else 60.0)
-        with contextlib.suppress(RegistryBusy):
+    mine = given_up = 0
+    while processes.running(writers):
+        monkeypatch.setattr(waits, "WAIT_SECONDS", 0.0 if (mine + given_up) % 2 else 60.0)
+        try:
             _add_one(sqlite)
             mine += 1
+        except RegistryBusy:
+            given_up += 1
     processes.expect_success(writers)
+    assert mine and given_up
     with sqlite.read() as connection:
         assert connection.execute(sa.select(schema.leases.c.fence)).scalar_one() == 3 * 60 + mine
 

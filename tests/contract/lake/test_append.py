@@ -27,6 +27,8 @@ from lakeward.errors import BatchOutOfOrder, FileRefused, InvalidInput
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence, rows_of
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

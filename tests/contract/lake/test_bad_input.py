@@ -39,6 +39,8 @@ from tests.support.descriptors import open_below
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import changes, last_sequence, rows_of
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

@@ -1,4 +1,4 @@
-"""The swap of a compaction on both databases: rows, counters, footers, conflicts, and the snapshots that follow."""
+"""The swap of a compaction: rows, counters, footers, conflicts, and the snapshots that follow."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from lakeward.tables.records.files import COMPACTED
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import assert_exact
+
+pytestmark = pytest.mark.on("sqlite")
 
 NAME = "sales.orders"
 

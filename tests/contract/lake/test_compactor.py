@@ -28,6 +28,8 @@ from lakeward.tables.records.tables import StatsRow, Table
 from tests.support.compacting import rewritten, swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

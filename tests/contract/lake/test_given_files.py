@@ -21,6 +21,8 @@ from lakeward.tables.records.files import FileInfo
 from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
 from tests.support.registries import rows_of
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -1,14 +1,14 @@
-"""Tags, branches, expiry and rollback of a table, on both databases, judged by PyIceberg."""
+"""Tags, branches, expiry and rollback of a table, judged by PyIceberg."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,12 @@ from lakeward.snapshots import rollback
 from lakeward.snapshots.snapshot_commit import flush
 from lakeward.tables import snapshots
 from lakeward.tables.sql import files, footers, retired
+from tests.contract.db import processes
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.on("sqlite")
 
 NAME = "sales.orders"
 
@@ -375,37 +378,33 @@ def test_a_rollback_wins_against_writers_and_flushes_that_never_rest_and_each_ro
     assert_true(lake)
 
 
-WRITER = """
-import sys
-import lakeward
-registry, warehouse, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
-with lakeward.connect(registry, warehouse, durable=False) as lake:
-    number = first
-    while True:
-        lake.append("sales.orders", [{"id": number, "name": "a"}])
-        print("appended", number, flush=True)
-        number += 1
-        lake.flush("sales.orders")
-"""
+def append_and_flush_for_ever(url: str, folder: Path, number: int, parent: Connection) -> None:
+    with open_lake(url, folder, durable=False) as lake:
+        while True:
+            lake.append(NAME, [{"id": number, "name": "a"}])
+            parent.send(number)
+            number += 1
+            lake.flush(NAME)
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_a_rollback_wins_against_other_processes_that_append_and_flush_without_rest(
     lake: Lake, made_url: str, tmp_path: Path
 ) -> None:
     first = add(lake, 0)
     acknowledged: list[int] = []
 
-    def read_of(process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("appended "):
-                acknowledged.append(int(line.split()[1]))
+    def read(said: Connection) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                acknowledged.append(said.recv())
 
-    def command(number: int) -> list[str]:
-        return [sys.executable, "-c", WRITER, made_url, str(tmp_path / "warehouse"), str(number)]
-
-    processes = [subprocess.Popen(command(n * 10**6), stdout=subprocess.PIPE, text=True) for n in (1, 2, 3)]
-    readers = [threading.Thread(target=read_of, args=(process,)) for process in processes]
+    pipes = [processes.CONTEXT.Pipe(duplex=False) for _ in range(3)]
+    work = [(made_url, tmp_path, n * 10**6, theirs) for n, (_, theirs) in enumerate(pipes, 1)]
+    writers = processes.start(append_and_flush_for_ever, work)
+    for _, theirs in pipes:
+        theirs.close()
+    readers = [threading.Thread(target=read, args=(ours,)) for ours, _ in pipes]
     try:
         for reader in readers:
             reader.start()
@@ -413,11 +412,11 @@ def test_a_rollback_wins_against_other_processes_that_append_and_flush_without_r
         result = lake.rollback(NAME, first)
         so_far = len(acknowledged)
         until(lambda: len(acknowledged) >= so_far + 5)
-        assert all(process.poll() is None for process in processes)
+        assert all(writer.is_alive() for writer in writers)
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        for writer in writers:
+            writer.kill()
+            writer.join()
         for reader in readers:
             reader.join()
     lake.flush(NAME)

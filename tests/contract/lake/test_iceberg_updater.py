@@ -20,6 +20,8 @@ from lakeward.tables import evolution
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 FEW = {"commit.manifest.min-count-to-merge": "3"}
 

@@ -26,6 +26,8 @@ from tests.support.lakes import assert_nothing_left_over, make_table, objects, o
 from tests.support.registries import rows_of
 from tests.support.shell import Shell
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 SCHEMA = {"id": "long not null", "name": "string", "price": "decimal(9,2)", "raw": "binary"}
 POLICY = {"lakeward.invalid-rows": "dead-letter"}

@@ -110,7 +110,7 @@ def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row
             partition_by=["part"],
             properties={"lakeward.snapshot.every-seconds": "0.3", "commit.manifest.min-count-to-merge": "4"},
         )
-        appended, errors, done = [0], list[BaseException](), threading.Event()
+        appended, swaps, errors, done = [0], [0], list[BaseException](), threading.Event()
 
         def write() -> None:
             lake.append(NAME, [{"id": appended[0], "part": appended[0] % 3}])
@@ -122,6 +122,7 @@ def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row
                 _, intent, made = rewritten(lake, NAME, files)
                 with suppress(intents.Overtaken):
                     compaction.swap(lake.registry, table, intent, files, made)
+                    swaps[0] += 1
             done.wait(0.3)
 
         def again(work: object) -> None:
@@ -138,7 +139,7 @@ def test_while_writers_and_upkeep_never_rest_no_load_fails_and_none_misses_a_row
             try:
                 catalog = RestCatalog("lakeward", uri=lake.catalog_url, token=lake.token or "")
                 loaded, deadline = 0, time.monotonic() + SOAK_SECONDS
-                while time.monotonic() < deadline or loaded < 5:
+                while time.monotonic() < deadline or loaded < 5 or not swaps[0]:
                     acknowledged = appended[0]
                     found = catalog.load_table(NAME).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()
                     assert len(found) == len(set(found))

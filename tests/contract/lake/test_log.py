@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import pickle
 import sys
 import threading
@@ -46,6 +45,7 @@ from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.locations import local_path
+from tests.contract.db import processes
 from tests.support.lakes import open_lake
 from tests.support.registries import rows_of
 from tests.support.waiting import until
@@ -248,13 +248,7 @@ def _append(url: str, folder: Path, name: str, count: int) -> None:
 def test_processes_that_append_to_one_partition_lose_and_double_nothing(
     lake: Lake, made_url: str, tmp_path: Path
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append, args=(made_url, tmp_path, name, 40)) for name in ("a", "b")]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
+    processes.expect_success(processes.start(_append, [(made_url, tmp_path, name, 40) for name in ("a", "b")]))
     found = values(lake)[0]
     assert [offset for offset, _ in found] == list(range(240))
     for name in ("a", "b"):

@@ -21,6 +21,8 @@ from lakeward.tables.records.tables import Table
 from tests.support import duck
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 FEW = {"commit.manifest.min-count-to-merge": "3"}
 

@@ -20,6 +20,8 @@ from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import assert_exact, changes, last_sequence
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

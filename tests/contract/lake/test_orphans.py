@@ -24,6 +24,8 @@ from lakeward.tables import compaction, registration, tables
 from lakeward.tables.records.files import DataFile, Intent
 from tests.support.lakes import sweeps_later
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "shop.orders"
 STRAY = "00000-9-lost-0-00001.parquet"
 

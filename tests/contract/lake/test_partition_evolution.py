@@ -14,6 +14,8 @@ from lakeward.errors import FileRefused
 from tests.support import duck
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

@@ -1,4 +1,4 @@
-"""Which writes are runs, what their runs say, and what a failed one leaves. On both databases."""
+"""Which writes are runs, what their runs say, and what a failed one leaves."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from lakeward.tables import compaction as swaps
 from lakeward.tables import registration
 from lakeward.tables.records import properties
 from tests.support.lakes import ROWS, make_table, open_lake
+
+pytestmark = pytest.mark.on("sqlite")
 
 NAME = "sales.orders"
 COMPACTOR = {"component": "compactor"}

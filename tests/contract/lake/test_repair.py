@@ -16,6 +16,8 @@ from tests.support.compacting import swapped
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.shell import Shell
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

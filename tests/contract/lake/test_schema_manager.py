@@ -35,6 +35,8 @@ from tests.support.proxy import Proxy
 from tests.support.registries import changes, last_sequence
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 

@@ -1,9 +1,7 @@
-"""Flush: everything that is pending becomes one snapshot, on both databases, judged by PyIceberg."""
+"""Flush: everything that is pending becomes one snapshot, judged by PyIceberg."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +14,10 @@ from lakeward.registry import leases
 from lakeward.snapshots import snapshot_commit
 from lakeward.tables.records.tables import Table
 from lakeward.tables.snapshots import hold_name
+from tests.contract.db import processes
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, open_lake
+
+pytestmark = pytest.mark.on("sqlite")
 
 NAME = "sales.orders"
 ROOT = Path(__file__).parents[3]
@@ -192,23 +193,19 @@ def test_threads_that_flush_at_once_commit_each_file_once(lake: Lake) -> None:
     assert_nothing_left_over(lake, NAME)
 
 
-FLUSHER = """
-import sys, lakeward
-from tests.support.lakes import ROWS
-with lakeward.connect(sys.argv[1], sys.argv[2]) as lake:
-    for _ in range(8):
-        lake.append("sales.orders", ROWS)
-        lake.flush("sales.orders")
-"""
+def append_and_flush(url: str, folder: Path) -> None:
+    with open_lake(url, folder) as lake:
+        for _ in range(8):
+            lake.append(NAME, ROWS)
+            lake.flush(NAME)
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_processes_that_append_and_flush_at_once_lose_and_double_nothing(
     lake: Lake, made_url: str, tmp_path: Path
 ) -> None:
     table = make_table(lake, NAME, partition_by=["name"])
-    command = [sys.executable, "-c", FLUSHER, made_url, str(tmp_path / "warehouse")]
-    processes = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    assert [process.wait(timeout=100) for process in processes] == [0, 0, 0]
+    processes.expect_success(processes.start(append_and_flush, [(made_url, tmp_path)] * 3))
     lake.flush(NAME)
     assert len(ids(lake, table)) == lake.table(NAME).row_count == 3 * 8 * len(ROWS)
     assert_nothing_left_over(lake, NAME)

@@ -23,6 +23,8 @@ from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.registries import changes, last_sequence
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 FILES = "lakeward.snapshot.every-files"
 SECONDS = "lakeward.snapshot.every-seconds"

@@ -17,6 +17,8 @@ from tests.support.lakes import ROWS, make_table, open_lake
 from tests.support.s3 import S3
 from tests.support.shell import Shell
 
+pytestmark = pytest.mark.on("sqlite")
+
 NAME = "sales.orders"
 
 
