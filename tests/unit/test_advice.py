@@ -5,21 +5,42 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 import typer
 
 import lakeward
+from lakeward.arrow.accepted import raw_values
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
+from lakeward.arrow.json_lines import json_codec
 from lakeward.arrow.target import parquet_codec
+from lakeward.cli import times
+from lakeward.cli.command import SparkOptions
 from lakeward.cli.main import app
+from lakeward.cli.names import parse_name
+from lakeward.cli.positions import _document
+from lakeward.cli.records import from_lines
+from lakeward.cli.tables import parse_columns
+from lakeward.cli.topics import parse_retention
+from lakeward.config import Settings
 from lakeward.errors import LakewardError
+from lakeward.iceberg.arrow import from_arrow
 from lakeward.iceberg.partitions import partition_from_path, partition_spec, sort_order
 from lakeward.iceberg.schemas import parse_type, schema_from
+from lakeward.lake.writes import batch_of
+from lakeward.log.read import resolved
+from lakeward.log.records import Topic
+from lakeward.log.source import _by_topic
 from lakeward.names import parse_namespace, parse_table
 from lakeward.ops import retention
+from lakeward.ops.records.schema_versions import SchemaDefinition
+from lakeward.ops.schema_changes import normal
+from lakeward.storage.locations import warehouse_location
 
 SOURCE = Path(lakeward.__path__[0])
 DOCS = SOURCE.parents[1] / "docs"
@@ -70,6 +91,39 @@ def test_every_command_that_a_message_or_a_page_names_is_there_with_its_options(
 
 # Spellings ------------------------------------------------------------------------------------------------------------------
 SCHEMA, _ = schema_from({"id": "long", "ts": "timestamptz", "month": "int", "column": "long"})
+TOPIC = msgspec.convert(
+    {
+        "name": "orders",
+        "partition_count": 1,
+        "retention_ms": None,
+        "config": {},
+        "created_at": "2026-01-02T03:04:05Z",
+        "topic_id": 1,
+        "topic_uuid": "",
+        "location": "",
+        "value_schema": None,
+        "deleted_at": None,
+        "updated_at": "2026-01-02T03:04:05Z",
+    },
+    Topic,
+)
+
+
+def _read(text: str) -> Any:
+    """What Python reads in an error's text, where a word stands for itself."""
+    text = text.replace("from", "start")
+    return eval(text, {word: word for word in re.findall(r"\w+", text) if word != "None"})
+
+
+def _arrow(text: str) -> pa.DataType:
+    found = eval(text, {**vars(pa), "tz": "UTC"})
+    return found() if callable(found) else found
+
+
+def _time(text: str) -> datetime:
+    return datetime(2026, 1, 2, tzinfo=UTC if text == "tzinfo=UTC" else None)
+
+
 ADVICE: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     # (what refuses, with what, the pattern of what it advises)
     "hours": (retention.schedule, "midnight", r"'(\d\d:\d\d-\d\d:\d\d)'|'(\d\d?-\d)'"),
@@ -82,6 +136,35 @@ ADVICE: dict[str, tuple[Callable[[Any], Any], Any, str]] = {
     "sort": (lambda text: sort_order([text], SCHEMA), "", r"'(id)'|'(ts desc)'"),
     "partition": (lambda text: partition_spec([text], SCHEMA), 1.5, r"'(day\(ts\))'"),
     "transform": (lambda text: partition_spec([text], SCHEMA), "bucket(id)", r"write (bucket\(\d+, \w+\))"),
+    "table with dots": (parse_name, 'a."b', r"(\"a\.b\"\.\"c\")"),
+    "age": (times.parse_age, "7 weeks", r"such as (\w+)"),
+    "time": (times.parse_time, "yesterday", r"such as (7d|2026\S+Z)"),
+    "time's zone": (times.parse_time, "2026-01-01", r"(?:write|or) (\S+)"),
+    "retention": (parse_retention, "a while", r"(\d+\w+|forever)\b"),
+    "setting of Spark": (lambda text: SparkOptions(spark_conf=[text]).settings(), "spark.x", r"--conf (\S+=\w+)"),
+    "record": (lambda line: list(from_lines([line.encode()], TOPIC)), "[]", r'such as (\{.*?\})'),
+    "record's time": (lambda text: list(from_lines([b'{"value": "v", "timestamp": "%s"}' % text.encode()], TOPIC)), "noon", r'such as "(2026\S+)"'),
+    "position": (_document, "5", r"'(\{.*?\})'"),
+    "columns": (parse_columns, "id", r"'(id long)'"),
+    "warehouse": (warehouse_location, "ftp://x", r"(file:///\w+|s3://[\w/]+)"),
+    "bucket": (warehouse_location, "s3://", r"(s3://\w+/\w+)"),
+    "host": (warehouse_location, "file://host/x", r"(file:///[\w/]+)"),
+    "updates": (lambda text: Settings(metadata_updates=text), "never", r"'(sync|async)'"),
+    "types": (parse_type, "list<", r"'(long|\w+\(9, 2\)|\w+<[^']+>)'"),
+    "codec of JSON": (json_codec, "rar", r"\b(zstd|gzip|none)\b"),
+    "offsets": (lambda where: resolved([], where, "startingOffsets", ending=False), "first", r"'(earliest|latest)'"),
+    "Spark's offsets": (lambda text: _by_topic("startingOffsets", text), "first", r'(\{\"orders.*\})'),
+    "batch": (lambda key: batch_of(_read(key)), "'one'", r"(\(stream, id\)|\(stream, id, from, to\))"),
+    "source's column": (lambda column: normal(SchemaDefinition([_read(column)])), "'id'", r"such as (\{.*?\})"),
+    "source's type": (lambda type_: normal(SchemaDefinition([{"name": "id", "type": _read(type_)}])), "None", r"such as ('.*?')"),
+    "zone": (lambda text: raw_values([_time(text)], "timestamptz"), "", r"such as (tzinfo=UTC)"),
+    "no zone": (lambda text: raw_values([_time(text)], "timestamp"), "tzinfo=UTC", r"make it (naive)"),
+    "date": (lambda text: raw_values([eval(text, {"value": datetime(2026, 1, 2)})], "date"), "value", r"give (value\.date\(\))"),
+    "unsigned": (lambda text: from_arrow(_arrow(text)), "uint64()", r"(int64|decimal128\(20, 0\))"),
+    "nanoseconds": (lambda text: from_arrow(_arrow(text)), "timestamp('ns')", r"(timestamp\('us'\))"),
+    "nanoseconds in a zone": (lambda text: from_arrow(_arrow(text)), "timestamp('ns', tz='UTC')", r"(timestamp\('us', tz\))"),
+    "time of a day": (lambda text: from_arrow(_arrow(text)), "time64('ns')", r"(time64\('us'\))"),
+    "uuid partition": (lambda text: partition_spec([text], schema_from({"u": "uuid"})[0]), "u", r"by (bucket\(16, \w+\))"),
 }  # fmt: skip
 
 
