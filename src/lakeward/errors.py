@@ -451,3 +451,9 @@ class CheckFailed(LakewardError):
 def error_code(error: BaseException) -> str:
     """Lakeward's stable code, or the class's name of what others raise."""
     return error.code if isinstance(error, LakewardError) else type(error).__name__
+
+
+def says(error: BaseException, *texts: str) -> bool:
+    """Whether one of the texts is in what a library's error says: that is looked at, and told nobody."""
+    said = str(error)
+    return any(text in said for text in texts)

@@ -51,7 +51,7 @@ _SQL = re.compile(
 _PROGRAMS = {"--packages", "--add-modules"}  # of spark-submit and of Java
 _SPARK = {"spark.archives", "spark.executor.memory", "spark.pyspark.python"}
 _ENVIRONMENT = {"AWS_ACCESS_KEY_ID", "JAVA_HOME"}
-_DATABASE = {"pg_hba", "pg_prepared_xacts", "pg_terminate_backend", "lock_timeout"}
+_DATABASE = {"max_connections", "pg_hba", "pg_prepared_xacts", "pg_terminate_backend", "lock_timeout"}
 _OTHERS = {
     "tzinfo",
     "primary_key",

@@ -99,10 +99,14 @@ def _arrow_columns(expression: pc.Expression, schema: Document) -> tuple[str, ..
             empty = pa.Table.from_batches([], pa.schema([target.field(name) for name in names]))
             empty.filter(expression)
         except (pa.ArrowException, KeyError) as error:
-            failure = error
+            failure: Exception = error
         else:
             return tuple(names)
-    raise InvalidFilter(f"filter {text} does not fit the table: {failure}")
+    if isinstance(failure, pa.ArrowNotImplementedError):
+        why = "it compares or computes with values of types that do not go together; cast one of them"
+    else:
+        why = f"it names a column that is not there, or a value of another type; the table has {', '.join(target.names[:20])}"
+    raise InvalidFilter(f"filter {text} does not fit the table: {why}") from failure
 
 
 class _ToArrow(BoundBooleanExpressionVisitor[pc.Expression]):

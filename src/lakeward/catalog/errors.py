@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -81,7 +82,11 @@ def _on_invalid_request(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first: dict[str, Any] = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return error_response(400, "BadRequestException", f"{where}: {first['msg']}")
+    return error_response(
+        400,
+        "BadRequestException",
+        f"{where} {'is missing' if first['type'] == 'missing' else 'has a value that cannot be used'}",
+    )
 
 
 def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -90,7 +95,11 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         return unsupported(request)
     type_ = _TYPES_BY_STATUS.get(error.status_code, "ServiceFailureException")
-    return error_response(error.status_code, type_, f"{request.method} {request.url.path}: {error.detail}")
+    return error_response(
+        error.status_code,
+        type_,
+        f"{request.method} {request.url.path}: {HTTPStatus(error.status_code).phrase}; GET /v1/config lists what this server serves",
+    )
 
 
 def _on_anything_else(request: Request, error: Exception) -> Response:

@@ -46,7 +46,7 @@ class Root(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError as error:  # Typer would end quietly whatever pipe it was
             if not _is_reader_gone():
-                raise RuntimeError(f"a connection broke: {error}") from error
+                raise RuntimeError("a connection broke, and not the one that is written to") from error
             raise typer.Exit(_reader_gone()) from None
 
     def _invoked(self, args: list[str], prog_name: str | None, **extra: Any) -> Any:

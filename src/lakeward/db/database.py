@@ -34,6 +34,7 @@ from lakeward.errors import (
     RegistryLost,
     RegistryUnavailable,
     TransactionConflict,
+    says,
 )
 from lakeward.logs import log
 
@@ -325,10 +326,12 @@ class Database:
                 connection.connection.rollback()  # SQLAlchemy takes it for ended, and would leave it open
                 raise
             raise CommitUnknown(
-                f"the answer to a commit is lost: the registry {self.shown_url} said {_reason(error)}"
+                f"the answer to a commit of the registry {self.shown_url} is lost: {_reason(error)}"
             ) from error
         except Exception as error:
-            raise CommitUnknown(f"a commit of the registry {self.shown_url} failed: {error}") from error
+            raise CommitUnknown(
+                f"a commit of the registry {self.shown_url} broke off ({type(error).__name__})"
+            ) from error
         except BaseException as interrupt:
             interrupt.add_note("lakeward: whether the transaction was committed is not known")
             raise
@@ -399,7 +402,7 @@ class Database:
                 f"the registry {self.shown_url} has ended the transaction so that others could go on: {_reason(error)}; "
                 "nothing of it was committed: run it again"
             )
-        return DatabaseError(f"the registry {self.shown_url} refused a statement: {_reason(error)}")
+        return DatabaseError(f"the registry {self.shown_url} refused a statement: {_refusal(error)}")
 
     # Other ways to the database ---------------------------------------------------------------------------------------
     @contextmanager
@@ -599,7 +602,7 @@ def _refuses_us(error: sa.exc.DBAPIError) -> bool:
     state = getattr(error.orig, "sqlstate", None) or ""
     told = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry")
     is_connecting = isinstance(error, sa.exc.OperationalError) and not state
-    return state.startswith(("28", "3D")) or (is_connecting and any(text in str(error.orig) for text in told))
+    return state.startswith(("28", "3D")) or (is_connecting and says(error, *told))
 
 
 _OF_DRIVER = (sa.exc.TimeoutError, sa.exc.DBAPIError)
@@ -630,5 +633,60 @@ def _is_conflict(error: sa.exc.DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in ("40001", "40P01")
 
 
+# What a database means that ends what was asked of it, by its codes: SQLSTATE or its class, and SQLite's.
+_CAUSES: dict[str | int, str] = {
+    "08": "the connection broke",
+    "25006": "it takes no writes",
+    "28": "the user or the password is not right, or pg_hba.conf has no entry for them",
+    "3D": "there is no database of that name",
+    "40001": "a serialization failure",
+    "40P01": "a deadlock",
+    "53100": "no space is left",
+    "53200": "it is out of memory",
+    "53300": "it has no connection left (max_connections)",
+    "57P01": "it was shut down",
+    "57P02": "it was shut down",
+    "57P03": "it starts up or shuts down",
+    "57P05": "the connection was idle for too long",
+    sqlite3.SQLITE_BUSY: "another program holds the file",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_FULL: "no space is left",
+    sqlite3.SQLITE_IOERR: "the disk failed",
+    sqlite3.SQLITE_NOTADB: "the file is no database",
+    sqlite3.SQLITE_READONLY: "the file may not be written",
+}
+# And by what PostgreSQL's driver says where it has no code: before there is a connection, and when one broke.
+_TOLD = (
+    ("password authentication failed", "the password is not right"),
+    ("no password supplied", "no password was given"),
+    ("no pg_hba.conf entry", "its pg_hba.conf has no entry for this user and host"),
+    ("does not exist", "there is no such user or database"),
+    ("refused", "nothing listens there"),
+    ("host name", "the name of its host is not known"),
+    ("resolve", "the name of its host is not known"),
+    ("timeout", "no answer came in time"),
+    ("starting up", "it starts up"),
+    ("shutting down", "it was shut down"),
+    ("too many clients", "it has no connection left (max_connections)"),
+    ("No such file", "there is no such socket"),
+    ("clos", "the connection broke"),
+    ("lost", "the connection broke"),
+    ("SSL", "TLS did not come about"),
+)
+
+
 def _reason(error: sa.exc.DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+    """What happened, of known causes; else the code that the database gives it."""
+    state = getattr(error.orig, "sqlstate", None) or ""
+    number = getattr(error.orig, "sqlite_errorcode", None)
+    known = _CAUSES.get(state) or _CAUSES.get(state[:2]) or (_CAUSES.get(number & 0xFF) if number is not None else None)
+    if known is None and not state and number is None:
+        known = next((meaning for text, meaning in _TOLD if says(error, text)), None)
+    code = f"SQLSTATE {state}" if state else getattr(error.orig, "sqlite_errorname", None)
+    return known or code or type(error.orig).__name__
+
+
+def _refusal(error: sa.exc.DBAPIError) -> str:
+    said = str(error.orig).strip()
+    return said.splitlines()[0] if said else _reason(error)

@@ -240,8 +240,10 @@ class WriteFront:
                 has_run = True
         except BaseException as error:
             told: RegistryUnavailable | None = None
-            if isinstance(error, CommitUnknown) or (has_run and not isinstance(error, Exception)):
-                told = CommitUnknown(str(error) or f"the commit was interrupted by {type(error).__name__}")
+            if isinstance(error, CommitUnknown):
+                told = CommitUnknown(str(error))
+            elif has_run and not isinstance(error, Exception):
+                told = CommitUnknown(f"the commit was interrupted by {type(error).__name__}")
             elif not group and isinstance(error, RegistryUnavailable):  # as it would be for each of those behind
                 group, told = self._take(line), error
             if not group:

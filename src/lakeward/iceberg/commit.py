@@ -16,6 +16,7 @@ from lakeward.errors import MetadataConflict
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest, Record, Written
 from lakeward.iceberg.metadata import metadata_file_name
+from lakeward.logs import log
 from lakeward.tables.records.files import PartitionValues, RegisteredFile
 from lakeward.tables.records.tables import Document
 
@@ -197,12 +198,19 @@ def _encode(
         key = (file.spec_id, file.schema_id)
         try:
             if file.file_path in seen:
-                raise ValueError("the path is there twice")
+                raise entries.Unfit("the path is there twice")
             group = known.of(*key)
             record = entries.data_file(file, group)
             encoded = manifests.encode_entry(group.layout, ADDED, record, commit.snapshot_id)
-        except (ValueError, TypeError, OverflowError, KeyError, AttributeError, IndexError) as error:
-            rejected.append((file, str(error) or repr(error)))
+        except entries.Unfit as unfit:
+            rejected.append((file, str(unfit)))
+            continue
+        except OverflowError:
+            rejected.append((file, "a number that the registry has of it has more than 64 bits"))
+            continue
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            log.warning("file_set_aside", path=file.file_path, exc_info=error)
+            rejected.append((file, "what the registry says of it is nothing that a manifest can hold"))
             continue
         seen.add(file.file_path)
         made.setdefault(key, Written(group.layout)).add(ADDED, record, encoded)

@@ -22,6 +22,10 @@ _BOUND_LENGTHS = {
 }  # fmt: skip
 
 
+class Unfit(ValueError):
+    """What of a file no manifest can hold, in words for people."""
+
+
 class Group(msgspec.Struct):
     """The files of one spec and schema: they go into one manifest."""
 
@@ -44,15 +48,15 @@ class Groups:
         """The group of a spec and a schema, the current one if none is named.
 
         Raises:
-            ValueError: the table's metadata has no such spec or schema.
+            Unfit: the table's metadata has no such spec or schema.
         """
         schema_id = self._current["schema-id"] if schema_id is None else schema_id
         if (made := self._made.get((spec_id, schema_id))) is not None:
             return made
         if schema_id not in self._schemas:
-            raise ValueError(f"schema {schema_id} is not in the table's metadata")
+            raise Unfit(f"schema {schema_id} is not in the table's metadata")
         if spec_id not in self._specs:
-            raise ValueError(f"partition spec {spec_id} is not in the table's metadata")
+            raise Unfit(f"partition spec {spec_id} is not in the table's metadata")
         spec, schema = self._specs[spec_id], self._schemas[schema_id]
         columns = {c.field_id: c.type for c in types.walk(schema)}
         if any(f["source-id"] not in columns and f["transform"] != "void" for f in spec["fields"]):
@@ -66,14 +70,12 @@ def data_file(file: RegisteredFile, group: Group) -> Record:
     """The data_file of a file's entry.
 
     Raises:
-        ValueError: what of the file cannot be in a manifest, in words for people.
+        Unfit: what of the file cannot be in a manifest, in words for people.
     """
     if file.content != 0 or file.file_type != "parquet":
-        raise ValueError(
-            f"a {file.file_type} file of content {file.content} cannot be added; only Parquet data files can"
-        )
+        raise Unfit(f"a {file.file_type} file of content {file.content} cannot be added; only Parquet data files can")
     if file.row_count < 0 or file.file_size < 0:
-        raise ValueError(f"{file.row_count} rows in {file.file_size} bytes cannot be")
+        raise Unfit(f"{file.row_count} rows in {file.file_size} bytes cannot be")
     statistics = file.statistics
     return {
         "content": 0,
@@ -94,15 +96,15 @@ def data_file(file: RegisteredFile, group: Group) -> Record:
 
 
 def avro_partition(partition: PartitionValues, group: Group) -> dict[str, Any]:
-    """A partition as entries hold it. Raises ValueError: a value is missing or none of its field's type."""
+    """A partition as entries hold it. Raises Unfit: a value is missing or none of its field's type."""
     result = {}
     for field_id, name, transform, source, _ in group.partition_fields:
         if field_id not in partition:
-            raise ValueError(f"partition field {name!r} ({field_id}) has no value")
+            raise Unfit(f"partition field {name!r} ({field_id}) has no value")
         try:
             result[f"p{field_id}"] = avro_value(transform, source, partition[field_id])
         except LakewardError as error:
-            raise ValueError(f"partition field {name!r}: {error}") from error
+            raise Unfit(f"partition field {name!r}: {error}") from error
     return result
 
 
@@ -135,5 +137,5 @@ def _check_text_or_decimal(field_id: int, type_: str, data: bytes) -> None:
         raise _bad_bound(field_id, type_, data)
 
 
-def _bad_bound(field_id: int, type_: str, data: bytes) -> ValueError:
-    return ValueError(f"the bound {data[:40].hex()!r} of column {field_id} is no value of {type_}")
+def _bad_bound(field_id: int, type_: str, data: bytes) -> Unfit:
+    return Unfit(f"the bound {data[:40].hex()!r} of column {field_id} is no value of {type_}")

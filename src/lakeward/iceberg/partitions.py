@@ -133,10 +133,9 @@ def _name(column: str, transform: str) -> str:
 
 
 def _field_document(field: Document, columns: dict[int, Column]) -> Document:
-    try:
-        ids, transform = source_ids(field), field["transform"]
-    except KeyError as error:
-        raise InvalidSchema(f"partition field {field!r} lacks {error}; give at least source-id and transform") from None
+    if not {"source-id", "source-ids"} & field.keys() or "transform" not in field:
+        raise InvalidSchema(f"partition field {field!r} is not whole; give at least source-id and transform")
+    ids, transform = source_ids(field), field["transform"]
     if len(ids) != 1 or (ids[0] not in columns and transform != "void"):
         raise ColumnNotFound(
             f"partition field {field!r} is made from {ids}, which is no column of the schema; use a column's id"

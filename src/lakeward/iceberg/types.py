@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -275,22 +275,33 @@ def checked(type_: Any) -> TypeDocument:
     """
     if isinstance(type_, str):
         return check_primitive(type_)
-    try:
-        kind = type_["type"]
-        if kind == "struct":
-            return struct_type([checked_field(f) for f in type_["fields"]])
-        if kind == "list":
-            listed = list_type(checked(type_["element"]), _flag(type_["element-required"]))
-            return {**listed, "element-id": _id(type_.get("element-id", UNNUMBERED))}
-        if kind == "map":
-            mapped = map_type(checked(type_["key"]), checked(type_["value"]), _flag(type_["value-required"]))
-            ids = {k: _id(type_.get(k, UNNUMBERED)) for k in ("key-id", "value-id")}
-            return {**mapped, **ids}
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidSchema(
-            f"type document {type_!r} lacks or has a wrong {error}; see Iceberg's specification"
-        ) from error
-    raise InvalidSchema(f"type document {type_!r} is neither struct, list nor map; see Iceberg's specification")
+    kind = type_.get("type") if isinstance(type_, Mapping) else None
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise InvalidSchema(f"type document {type_!r} is neither struct, list nor map; see Iceberg's specification")
+    _has(type_, _PARTS[kind], f"type document {type_!r}")
+    if kind == "struct":
+        if not isinstance(type_["fields"], Iterable) or isinstance(type_["fields"], str):
+            raise InvalidSchema(f"type document {type_!r} has fields that are no list; give a list of columns")
+        return struct_type([checked_field(f) for f in type_["fields"]])
+    if kind == "list":
+        listed = list_type(checked(type_["element"]), _flag(type_["element-required"]))
+        return {**listed, "element-id": _id(type_.get("element-id", UNNUMBERED))}
+    mapped = map_type(checked(type_["key"]), checked(type_["value"]), _flag(type_["value-required"]))
+    return {**mapped, **{k: _id(type_.get(k, UNNUMBERED)) for k in ("key-id", "value-id")}}
+
+
+_PARTS = {
+    "struct": ("fields",),
+    "list": ("element", "element-required"),
+    "map": ("key", "value", "value-required"),
+}
+
+
+def _has(document: Any, names: Sequence[str], what: str) -> None:
+    if not isinstance(document, Mapping):
+        raise InvalidSchema(f"{what} is no object; see Iceberg's specification")
+    if missing := [name for name in names if name not in document]:
+        raise InvalidSchema(f"{what} lacks {missing[0]!r}; see Iceberg's specification")
 
 
 def _flag(value: Any) -> bool:
@@ -306,6 +317,7 @@ def _id(value: Any) -> int:
 
 
 def checked_field(source: Document) -> Document:
+    _has(source, ("name", "type"), f"column {source!r}")
     doc = source.get("doc")
     if doc is not None and not isinstance(doc, str):
         raise InvalidSchema(f"column {source['name']!r} has the doc {doc!r}, which is no text")

@@ -171,7 +171,7 @@ class _Shipped:
                 from lakeward.log import source as log_source
             except ImportError as error:
                 raise RuntimeError(
-                    f"the format lakeward runs Lakeward's code on executors, and {sys.executable} lacks it ({error}): install lakeward "
+                    f"the format lakeward runs Lakeward's code on executors, and {sys.executable} lacks {error.name or 'it'}: install lakeward "
                     "for their interpreter (spark.pyspark.python), or ship an environment that has it (spark.archives); or read with "
                     "lake.log.read(spark, topic), which needs nothing there"
                 ) from error

@@ -120,18 +120,24 @@ def _import(
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, LakewardError):
+        return redaction.text(str(error).splitlines()[0][:300])
     if isinstance(error, KeyError):
         return f"there is no {error}"
-    return redaction.text((str(error) or type(error).__name__).splitlines()[0][:300])
+    if isinstance(error, sa.exc.IntegrityError):
+        return "it contradicts a row that is here"
+    if isinstance(error, sa.exc.DataError):
+        return "it holds a value that the registry cannot keep"
+    return f"it has a value of another kind ({type(error).__name__})"
 
 
 def _check_id(row: Row, before: Collection[Any], seen: set[Any]) -> None:
     """Rows are known again by their ids."""
     row_id = row.get("id")
     if row_id is None:
-        raise ValueError("it has no id")
+        raise InvalidInput("it has no id")
     if row_id in before or row_id in seen:
-        raise ValueError("another row has this id")
+        raise InvalidInput("another row has this id")
     seen.add(row_id)
 
 
@@ -171,7 +177,7 @@ def _moment(name: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{name} {text!r} is no time that can be kept") from None
+        raise InvalidInput(f"{name} {text!r} is no time that can be kept") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
@@ -187,28 +193,28 @@ def _number(text: str) -> float | Decimal:
 
 
 def _one_of(kind: type[StrEnum], value: Any, others: Mapping[str, str] | None = None) -> Any:
-    """A member of an enumeration by its value. Raises ValueError: it is none of them."""
+    """A member of an enumeration by its value. Raises InvalidInput: it is none of them."""
     text = str(value).lower()
     text = (others or {}).get(text, text)
     if text not in {each.value for each in kind}:
-        raise ValueError(f"{value!r} is none of {', '.join(kind)}")
+        raise InvalidInput(f"{value!r} is none of {', '.join(kind)}")
     return text
 
 
 def _or_default(kind: type[StrEnum], value: Any, default: Any) -> Any:
     try:
         return _one_of(kind, value)
-    except ValueError:
+    except InvalidInput:
         return default
 
 
 def _time(row: Row, *names: str) -> datetime:
-    """The first that is known. Raises ValueError: none is."""
+    """The first that is known. Raises InvalidInput: none is."""
     for name in names:
         if isinstance(row.get(name), datetime):
             found: datetime = row[name]
             return found
-    raise ValueError(f"it has no time: {', '.join(names)}")
+    raise InvalidInput(f"it has no time: {', '.join(names)}")
 
 
 def _run(connection: sa.Connection, prefix: str, row: Row, column: str = "sync_run_id") -> int | None:
@@ -319,7 +325,7 @@ def _schema_version(connection: sa.Connection, _: str, row: Row) -> str:
 def _registered(connection: sa.Connection, row: Row) -> datetime:
     try:
         return _time(row, "registered_at", "created_at")
-    except ValueError:
+    except InvalidInput:
         return dialect.now(connection)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lakeward.arrow.target import WriteTarget
-from lakeward.errors import ExecutorsUnfit, StorageError
-from lakeward.spark.jvm import first_line
+from lakeward.errors import ExecutorsUnfit, StorageError, says
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +19,18 @@ _MOST_TASKS = 200
 _passed: set[tuple[str, str]] = set()  # (application, what it was checked for)
 # What S3's clients for Java say where they find no keys: Iceberg's, and Hadoop's.
 _NO_KEYS = ("Unable to load credentials", "NoAuthWithAWSException", "No AWS Credentials")
+
+_KNOWN = (
+    ("Permission denied", "they may not write there"),
+    ("Mkdirs failed", "they cannot make folders there"),
+    ("No space left", "no space is left there"),
+    ("UnknownHost", "they do not know the host"),
+    ("Connection refused", "nothing answers them there"),
+    ("AccessDenied", "their keys may not write there"),
+    ("Cannot run program", "there is no such interpreter"),
+    ("PYTHON_VERSION_MISMATCH", "their Python has another version"),
+    ("No module named", "they lack a module"),
+)
 
 _ONE_TRY = re.compile(r"local(\[(\d+|\*)\])?")  # a task that fails there fails its job, and none is lost
 
@@ -61,7 +72,8 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
         target.outlived.set()
         raise ExecutorsUnfit(
             no_keys(error, master_of(spark))
-            or f"the executors of {master_of(spark)} cannot write below {place}; nothing was written. Spark says: {_cause(error)}"
+            or f"the executors of {master_of(spark)} cannot write below {place} ({_cause(error)}); nothing was written: check that "
+            "they reach it, and may write there"
         ) from error
     try:
         found = sum(info.location.endswith(".parquet") for info in target.engine.list(prefix))
@@ -78,7 +90,7 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
 
 def no_keys(error: BaseException, master: str) -> str | None:
     """What to say of an error that is due to missing keys of S3; none of another."""
-    if not any(each in str(error) for each in _NO_KEYS):
+    if not says(error, *_NO_KEYS):
         return None
     return (
         f"the executors of {master or 'this session'} have no keys for S3: those in the environment of this process, such as "
@@ -107,7 +119,7 @@ def check_lakeward(spark: SparkSession, need: str) -> None:
         try:
             import lakeward.arrow.partitioner  # noqa: F401
         except ImportError as error:
-            return f"{sys.executable} says: {error}"
+            return f"{sys.executable} has no module {error.name}"
         return None
 
     asked = F.udf(missing, "string", useArrow=False)
@@ -118,7 +130,7 @@ def check_lakeward(spark: SparkSession, need: str) -> None:
         )
         why = rows[0]["why"] if rows else None
     except PySparkException as error:
-        why = f"Python does not run there: {_cause(error)}"
+        why = f"Python does not run there, or breaks off: {_cause(error)}"
     if why is not None:
         raise ExecutorsUnfit(
             f"{need} runs Lakeward's code on the executors of {master_of(spark)}, and they lack it ({why}). Install lakeward for their "
@@ -146,6 +158,7 @@ def _application(spark: SparkSession) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost cause that Java names, else the first line."""
-    causes = [line for line in str(error).splitlines() if line.startswith("Caused by: ")]
-    return causes[-1].removeprefix("Caused by: ") if causes else first_line(error)
+    """What is known to happen there, else the class of the innermost cause that Java names."""
+    known = next((meaning for text, meaning in _KNOWN if says(error, text)), None)
+    causes = re.findall(r"^Caused by: ([\w.$]+)", str(error), re.MULTILINE)
+    return known or (causes[-1] if causes else type(error).__name__)

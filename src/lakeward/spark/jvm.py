@@ -70,12 +70,11 @@ def active(java: Any, spark: SparkSession) -> Iterator[None]:
             sessions("clearActiveSession")()
 
 
-def java_message(error: Exception) -> str:
-    """The first line of what a Java exception says; pyspark wraps some of them and leaves others as py4j has them."""
+def java_class(error: Exception) -> str:
+    """The class of the exception that Java raised, else that of pyspark's; pyspark wraps some of them."""
     raised = getattr(error, "java_exception", None)
-    return first_line(str(error) if raised is None else raised.toString())
+    return type(error).__name__ if raised is None else str(raised.getClass().getName())
 
 
-def first_line(text: Any) -> str:
-    lines = str(text).strip().splitlines()
-    return lines[0] if lines else ""
+def first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")

@@ -31,6 +31,7 @@ from lakeward.errors import (
     SparkMissing,
     StorageError,
     TableNotFound,
+    says,
 )
 from lakeward.iceberg import types
 from lakeward.iceberg.partitions import canonical_partition, partition_path
@@ -39,7 +40,7 @@ from lakeward.spark.broken_rows import good_rows
 from lakeward.spark.catalog_server import answers
 from lakeward.spark.columns import arrow_schema_of, matched_columns, quoted
 from lakeward.spark.executors import check_storage, master_of, may_be_lost, no_keys
-from lakeward.spark.jvm import APPEND, active, first_line, gateway, java_message, new, static
+from lakeward.spark.jvm import APPEND, active, first_line, gateway, java_class, new, static
 from lakeward.spark.rules import BROKEN, checked, row_rules
 from lakeward.spark.session import ingest_catalog, stage_catalog
 from lakeward.spark.values import MARKS, judged
@@ -168,13 +169,11 @@ def _load(java: Any, spark: SparkSession, target: TableTarget, catalog: str) -> 
             spark._jsparkSession.sessionState().catalogManager().catalog(name)
             table = static(java, "spark.Spark3Util.loadIcebergTable")(spark._jsparkSession, full_name)
     except (Py4JError, PySparkException) as error:
-        text = java_message(error)
-        if "Cannot find catalog plugin class" in text or "does not exist in the JVM" in text:
+        if says(error, "Cannot find catalog plugin class", "does not exist in the JVM"):
             raise SparkMissing(
-                "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the "
-                f"jar ({text})"
+                "this Spark session lacks Iceberg's runtime; start it with the options of lake.spark_conf(), which name the jar"
             ) from error
-        if "TABLE_OR_VIEW_NOT_FOUND" in text or "NoSuchTableException" in text or "NoSuchNamespaceException" in text:
+        if says(error, "TABLE_OR_VIEW_NOT_FOUND", "NoSuchTableException", "NoSuchNamespaceException"):
             raise _gone(target, catalog, "it has none of that name") from error
         url = spark.conf.get(f"spark.sql.catalog.{name}.uri", None)
         if url is not None and not answers(url):
@@ -183,7 +182,10 @@ def _load(java: Any, spark: SparkSession, target: TableTarget, catalog: str) -> 
                 "on in this session. If it was a lake's own that is closed now, or the setting server_url names others beside it, "
                 "take a session from lake.spark(), which leads to one that answers"
             ) from error
-        raise InvalidSetting(f"the session's catalog {name!r} cannot be used: {text}") from error
+        raise InvalidSetting(
+            f"the session's catalog {name!r} cannot be used ({java_class(error)}); make the session with the options of "
+            "lake.spark_conf()"
+        ) from error
     if str(table.uuid()) != target.table.table_uuid:
         raise _gone(target, catalog, "it has another of that name")
     return table
@@ -211,7 +213,7 @@ def _spark_schema(java: Any, table: Any, name: str) -> Any:
     except (Py4JJavaError, PySparkException) as error:
         raise FileRefused(
             "wrong_type",
-            f"{name} has a column of a type that Spark cannot write ({java_message(error)}); "
+            f"{name} has a column of a type that Spark cannot write ({java_class(error)}); "
             "give the rows as an Arrow table: df.toArrow()",
         ) from error
     return StructType.fromJson(msgspec.json.decode(text))

@@ -309,7 +309,7 @@ def _mapped(action: str, location: str) -> Iterator[None]:
 
 def storage_error(action: str, location: str, error: OSError) -> StorageError:
     """The kind of StorageError that an error of the operating system is, with the location and the way out."""
-    reason = error.strerror or str(error)
+    reason = error.strerror or "the system does not say why"
     if action.startswith("write") and isinstance(error, NotADirectoryError | FileExistsError):
         return WarehouseNotWritable(
             f"cannot {action} {location}: {reason}; a file stands where a folder of the warehouse should: move it away"

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import itertools
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -26,6 +25,7 @@ from lakeward.errors import (
     StorageFull,
     StorageUnavailable,
     WarehouseNotWritable,
+    says,
 )
 from lakeward.logs import log
 from lakeward.storage.engine import DeleteFailure, ObjectInfo, OutputFile, check_prefix, check_settings
@@ -46,8 +46,9 @@ _DENIED = ("AccessDenied", "AllAccessDisabled", "403", "InvalidAccessKeyId", "Si
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "507")
 _BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling", "ThrottlingException")
 # What pyarrow says where there was no answer; it has no error of its own for that.
-_UNREACHED = re.compile(
-    r"curlCode|NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|Couldn't connect|timed? ?out", re.IGNORECASE
+_UNREACHED = (
+    *("curlCode", "NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "SLOW_DOWN", "ouldn't connect"),
+    *("timeout", "Timeout", "timed out", "Timed out", "time out"),
 )
 _CHECKSUMS = ("SHA256", "SHA1", "CRC64NVME", "CRC32C", "CRC32")  # of what the store may keep, the strongest first
 
@@ -233,7 +234,7 @@ class S3Engine:
         except StorageError as error:
             return [DeleteFailure(f"{S3_SCHEME}{bucket}/{key}", str(error)) for key in keys]
         return [
-            DeleteFailure(f"{S3_SCHEME}{bucket}/{e.get('Key')}", f"{e.get('Code')}: {e.get('Message')}")
+            DeleteFailure(f"{S3_SCHEME}{bucket}/{e.get('Key')}", str(e.get("Code")))
             for e in answer.get("Errors", ())
             if e.get("Code") not in _MISSING
         ]
@@ -365,7 +366,13 @@ def _base64(digest: Any) -> str:
 @contextlib.contextmanager
 def _mapped(action: str, location: str) -> Iterator[None]:
     """Raise boto3's and pyarrow's errors as Lakeward's."""
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        HTTPClientError,
+        NoCredentialsError,
+        PartialCredentialsError,
+    )
     from botocore.exceptions import ConnectionError as Unreached
 
     try:
@@ -375,19 +382,25 @@ def _mapped(action: str, location: str) -> Iterator[None]:
     except FileNotFoundError:
         raise _not_found(action, location) from None
     except (BotoCoreError, OSError) as error:
-        reason = str(error)
-        if "ACCESS_DENIED" in reason:
-            raise _denied(action, location, "AccessDenied") from None
-        if isinstance(error, (HTTPClientError, Unreached, ConnectionError, TimeoutError)) or _UNREACHED.search(reason):
+        if says(error, "ACCESS_DENIED"):
+            raise _denied(action, location, "AccessDenied") from error
+        if isinstance(error, (HTTPClientError, Unreached, ConnectionError, TimeoutError)) or says(error, *_UNREACHED):
             raise StorageUnavailable(
-                f"cannot {action} {location}: {reason}; check that the store runs and the endpoint is right, then try again"
+                f"cannot {action} {location}: the store does not answer, or broke off; check that it runs and that s3_endpoint is "
+                "right, then try again"
             ) from error
-        raise StorageError(f"cannot {action} {location}: {reason}; check endpoint, region and credentials") from error
+        if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+            raise StorageError(
+                f"cannot {action} {location}: there are no keys for the store; set s3_access_key and s3_secret_key, or give the "
+                "process keys or a role of its own"
+            ) from error
+        raise StorageError(
+            f"cannot {action} {location}: the request failed ({type(error).__name__}); check s3_endpoint, s3_region and the keys"
+        ) from error
 
 
 def _client_error(action: str, location: str, response: Mapping[str, Any]) -> StorageError:
     code = str(response.get("Error", {}).get("Code", ""))
-    message = str(response.get("Error", {}).get("Message", ""))
     if code == "NoSuchBucket":
         return ObjectNotFound(f"cannot {action} {location}: there is no such bucket; make it or correct the warehouse")
     if code in _MISSING:
@@ -397,11 +410,9 @@ def _client_error(action: str, location: str, response: Mapping[str, Any]) -> St
     if code in _FULL:
         return StorageFull(f"cannot {action} {location}: {code}; free space or raise the quota, then try again")
     if code in _BUSY or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) in (429, 500, 502, 503, 504):
-        return StorageUnavailable(
-            f"cannot {action} {location}: {code} {message}; the store is in trouble, try again later"
-        )
+        return StorageUnavailable(f"cannot {action} {location}: {code}; the store is in trouble, try again later")
     return StorageError(
-        f"cannot {action} {location}: {code} {message}; check the store and the settings of engine 's3'"
+        f"cannot {action} {location}: the store says {code or 'no'}; look at its log, and check s3_endpoint and s3_region"
     )
 
 

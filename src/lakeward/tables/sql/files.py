@@ -11,12 +11,13 @@ from lakeward.db.dialect import in_integers, in_texts
 from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import PENDING, table_files
+from lakeward.errors import says
 from lakeward.tables.records.files import RegisteredFile
 
 
 def is_duplicate(error: sa.exc.IntegrityError) -> bool:
     """Whether a file was refused because it is registered already: PostgreSQL names the index, SQLite the columns."""
-    return any(name in str(error.orig) for name in ("uq_table_files_file_path", "table_files.file_path"))
+    return says(error, "uq_table_files_file_path", "table_files.file_path")
 
 
 _c = table_files.c
