@@ -76,8 +76,7 @@ def import_files(target: TableTarget, paths: Iterable[str | os.PathLike[str]]) -
     )
     places = [(shown_path(path), *located(target.engine, os.fspath(path))) for path in paths]
     versions = [_version(location, engine) for _, location, engine in places]
-    broken = target.broken.new() if target.broken is not None else None  # of the check alone: each file is read twice
-    sources = [_checked(target, *where, wanted, broken) for where in places]
+    sources = [_source(target, *where, wanted) for where in places]
     as_parquet = target.metadata.format != "json"
     files: list[DataFile] = []
     rewritten: list[ParquetSource | TextSource] = []
@@ -100,16 +99,14 @@ def import_files(target: TableTarget, paths: Iterable[str | os.PathLike[str]]) -
 
 
 # Checks -----------------------------------------------------------------------------------------------------------------
-def _checked(
-    target: TableTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted, broken: BrokenRows | None
+def _source(
+    target: TableTarget, path: str, location: str, engine: StorageEngine, wanted: Wanted
 ) -> ParquetSource | TextSource:
+    """A Parquet file is checked by its footer; a text, when it is read: what was written until then is the intent's to undo."""
     read = _reader_of_text(path, location, engine, quotes=not REDACTED_COLUMNS.of(target.metadata.properties))
     if read is None:
         return parquet_check.check(path, location, engine, target, wanted)
-    source = TextSource(path, location, engine, read)
-    for _ in _text_batches(target, source, broken):
-        pass
-    return source
+    return TextSource(path, location, engine, read)
 
 
 def located(own: StorageEngine, path: str) -> tuple[str, StorageEngine]:
@@ -268,14 +265,10 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     for source in sources:
         if isinstance(source, TextSource):
-            yield from _text_batches(target, source, target.broken)
+            with source.engine.open_input(source.location) as opened:
+                yield from source.read(opened, target.schema, source.name, partition_terms(target), target.broken)
         else:
             yield from _parquet_batches(source, wanted, target.broken)
-
-
-def _text_batches(target: TableTarget, source: TextSource, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
-    with source.engine.open_input(source.location) as opened:
-        yield from source.read(opened, target.schema, source.name, partition_terms(target), broken)
 
 
 def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
