@@ -193,3 +193,33 @@ def test_spark_finds_every_uuid(lake: lakeward.Lake, spark: SparkSession, partit
     by_arrow = [file.statistics for file in lake.files("n.t") if 2 in file.statistics.lower]
     assert by_arrow, "Lakeward's own scans go by them"
     assert all(each.null_counts[2] == 0 and each.lower[2] <= each.upper[2] for each in by_arrow)
+
+
+# (column, type, partitioned by, values). Truncated, the least whole number is below what its type holds: Java wraps around.
+EDGES: list[tuple[str, str, str, list[Any]]] = [
+    ("i", "int", "truncate(10, i)", [-(2**31), 2**31 - 1, 0, -1]),
+    ("l", "long", "truncate(10, l)", [-(2**63), 2**63 - 1, 0, -1]),
+    ("d", "double", "d", [1e308, 5e-324, float("inf"), -1e308]),
+    ("f", "float", "f", [float("inf"), float("-inf"), 2.0**127, 2.0**-149]),
+]
+
+
+def test_values_at_the_ends_of_types_are_in_the_partitions_that_spark_gives_them_and_are_found(
+    lake: lakeward.Lake, spark: SparkSession
+) -> None:
+    types = {name: type_ for name, type_, _, _ in EDGES}
+    rows = pa.table(
+        {"id": pa.array(range(4), pa.int64())}
+        | {name: pa.array(values, to_arrow_type(type_)) for name, type_, _, values in EDGES}
+    )
+    lake.create_table("n.t", {"id": "long", **types}, [transform for _, _, transform, _ in EDGES])
+    lake.append("n.t", rows)
+    once = partition_rows(lake)
+    assert any("i_trunc=2147483646/l_trunc=9223372036854775806/" in path for _, path in once)
+    lake.append("n.t", spark.createDataFrame(rows))
+    assert partition_rows(lake) == {key: 2 * count for key, count in once.items()}
+    for name, type_, _, values in EDGES:
+        for i, value in enumerate(values):
+            found = spark.sql(f"SELECT id FROM lakeward.n.t WHERE {name} = CAST('{value}' AS {type_})").collect()
+            assert [row.id for row in found] == [i, i], (name, value)
+            assert lake.scan("n.t", ["id"], EQUAL(name, value)).read_all()["id"].to_pylist() == [i, i], (name, value)
