@@ -50,8 +50,10 @@ class PostgresServer:
     def create_database(self, template: str = "template1") -> str:
         """A fresh database, copied from `template` (nobody may be connected to that); its URL for SQLAlchemy."""
         name = next(self._names)
-        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
         with self.connect() as connection:
+            # By files: quicker than by the log of a server that keeps nothing safe.
+            strategy = " STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
+            create = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
             connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
         return self.url.set(database=name).render_as_string(hide_password=False)
 

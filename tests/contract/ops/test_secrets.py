@@ -124,6 +124,7 @@ def _throw_at_every_entrance(manager: MetadataManager, secret: Any) -> None:
 
 
 @pytest.mark.parametrize("secret", [*TEXTS, *NAMED], ids=lambda secret: str(secret).replace(S, "S")[:50])
+@pytest.mark.on("sqlite")
 def test_a_secret_is_found_at_no_entrance(manager: MetadataManager, secret: Any) -> None:
     with capture_logs() as logs:
         _throw_at_every_entrance(manager, secret)
