@@ -20,6 +20,7 @@ from lakeward.db.drivers import (
 from lakeward.db.sqlite_file import SQLiteFile
 
 IDLE_IN_TRANSACTION_S = 60
+_IS_OURS = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'registry_info')"
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
@@ -39,7 +40,7 @@ def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
-        _use_wal(connection)  # before all that looks into a new file
+        use_wal(connection, new_or_ours=True)  # before all that looks into a new file
         for pragma in (
             "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
             "foreign_keys = ON",
@@ -73,16 +74,23 @@ def _refuse_unstorable(engine: sa.Engine) -> None:
             raise unstorable() from context.original_exception
 
 
-def _use_wal(connection: Any) -> None:
-    """Switch a new file to the write-ahead log, and to free pages that can be given back a few at a time.
+def use_wal(connection: Any, *, new_or_ours: bool = False) -> None:
+    """Switch a file to the write-ahead log, and a new one to free pages that can be given back a few at a time.
 
     SQLite does not wait while another process does the same, so this does.
+
+    Args:
+        new_or_ours: leave a file as it is that another program has made.
     """
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
             if connection.execute("PRAGMA page_count").fetchone()[0] == 0:  # later, only VACUUM changes it
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            elif connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or (
+                new_or_ours and not connection.execute(_IS_OURS).fetchone()[0]
+            ):
+                return
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:

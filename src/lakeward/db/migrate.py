@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import schema, triggers
+from lakeward.db import engines, schema, triggers
 from lakeward.db.database import METADATA_SCHEMA, Database
 from lakeward.db.retry import retried
-from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew
+from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew, RegistryUnavailable
 
 LOCATION = Path(__file__).with_name("migrations")
 _LOCK = 0x6C77_0001  # of the advisory lock that a migration takes on PostgreSQL ('lw')
@@ -54,6 +55,8 @@ def create_or_upgrade(database: Database) -> RegistryStatus:
         DatabaseError: the database holds a table of the same name that is no registry's.
         RegistryUnavailable: the database does not answer.
     """
+    if database.is_sqlite and not status(database).exists:
+        _take_over(database)
     with database.transaction(foreign_keys=False) as connection:
         if not database.is_sqlite:  # there the transaction has the whole file
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
@@ -202,6 +205,21 @@ def _refuse_foreign_tables(database: Database, connection: sa.Connection) -> Non
             f"{_name(database)} holds a table {taken[0]!r} that belongs to no registry; give the registry a database "
             "of its own"
         )
+
+
+def _take_over(database: Database) -> None:
+    """Have a SQLite file of another program's, if it is one, written as a registry's is."""
+    with database.read() as connection:
+        _refuse_foreign_tables(database, connection)
+    pooled = database.engine.raw_connection()
+    try:
+        engines.use_wal(pooled.driver_connection)
+    except sqlite3.OperationalError as error:
+        raise RegistryUnavailable(
+            f"another program holds {_name(database)}, so that no registry can be made in it; close it there, then try again"
+        ) from error
+    finally:
+        pooled.close()
 
 
 def _check_foreign_keys(connection: sa.Connection) -> None:

@@ -46,15 +46,44 @@ def test_another_programs_database_is_left_alone_unless_it_is_to_have_a_registry
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE notes (text)")
     other.close()
+    before = path.read_bytes()
     for command in (("tables",), CREATE):
         said = refusal(*command, *options)
         assert "holds no registry, but the table 'notes'" in said and "lakeward db upgrade" in said
-    with sqlite3.connect(path) as other:
-        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("notes",)]
-    other.close()
+    assert path.read_bytes() == before, "not a byte of it, nor its journal's mode"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["o.db"]
     commands: list[tuple[str, ...]] = [("db", "upgrade"), CREATE]
     for command in commands:
         assert CliRunner().invoke(app, [*command, *options]).exit_code == 0
+    with sqlite3.connect(path) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert other.execute("SELECT count(*) FROM notes").fetchone() == (0,)
+    other.close()
+
+
+def test_a_registry_whose_file_another_program_has_written_anew_is_in_the_write_ahead_log_again(tmp_path: Path) -> None:
+    with connect(tmp_path / "r.db", tmp_path / "w") as lake:
+        lake.create_table("shop.t", {"id": "long"})
+    with sqlite3.connect(tmp_path / "r.db") as other:
+        assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    other.close()
+    with connect(tmp_path / "r.db", tmp_path / "w") as lake:
+        lake.append("shop.t", [{"id": 1}])
+    with sqlite3.connect(tmp_path / "r.db") as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    other.close()
+
+
+def test_a_registry_is_made_in_an_empty_database_of_another_program(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "r.db") as other:
+        other.execute("PRAGMA user_version = 7")
+    other.close()
+    with connect(tmp_path / "r.db", tmp_path / "w") as lake:
+        lake.create_table("shop.t", {"id": "long"})
+        lake.append("shop.t", [{"id": 1}])
+    with sqlite3.connect(tmp_path / "r.db") as other:
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    other.close()
 
 
 def test_a_refused_create_leaves_nothing_behind(tmp_path: Path) -> None:
