@@ -15,9 +15,9 @@ from lakeward.astha import Astha
 from lakeward.components.iceberg_updater import IcebergUpdater
 from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import build_snapshot
-from lakeward.iceberg.merging import COUNT_PROPERTY, ENABLED_PROPERTY
 from lakeward.snapshots import manifest_merging, snapshot_commit
 from lakeward.tables import snapshots
+from lakeward.tables.records.properties import MANIFEST_COUNT, MANIFEST_MERGE
 from tests.support import duck
 
 COUNTS = (1, 10, 30, 100, 300)
@@ -88,7 +88,7 @@ def _many(lake: Lake, options: Options, report: Report) -> None:
 def _merge(lake: Lake, options: Options, report: Report) -> None:
     for number, files in ((20, 1), (100, 1), (20, 100)):
         writer = Writer(lake, f"bench.merge_{number}_{files}")
-        lake.set_properties(writer.table.identifier, {COUNT_PROPERTY: str(number)})
+        lake.set_properties(writer.table.identifier, {MANIFEST_COUNT.name: str(number)})
         times = []
         for _ in range(options.pick(2, 5)):
             for _ in range(number):
@@ -164,7 +164,7 @@ def _growth(lake: Lake, options: Options, report: Report, name: str, is_merging:
         _flush(warm, 10)
     writer = Writer(lake)
     if not is_merging:
-        lake.set_properties(writer.table.identifier, {ENABLED_PROPERTY: "false"})
+        lake.set_properties(writer.table.identifier, {MANIFEST_MERGE.name: "false"})
     windows: list[Spent] = []
     flushes: list[Spent] = []
     with _updating(lake) as updater:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # for tests.support, which starts PostgreSQL and S3
 
 import lakeward  # noqa: E402
-from lakeward.arrow.target import WriteTarget  # noqa: E402
+from lakeward.arrow.target import table_target  # noqa: E402
 from lakeward.arrow.write import write_arrow  # noqa: E402
 from lakeward.names import parse_table  # noqa: E402
 from lakeward.registry import Registry, intents  # noqa: E402
@@ -175,7 +175,7 @@ def written_file(registry: Registry, table: Table, data: pa.Table | None = None)
     metadata = tables.metadata(registry, table)
     intent = intents.open_intent(registry, table)
     (file,) = write_arrow(
-        WriteTarget(table, metadata, intent, registry.engine(table.location)), rows() if data is None else data
+        table_target(table, metadata, intent, registry.engine(table.location)), rows() if data is None else data
     )
     return file
 

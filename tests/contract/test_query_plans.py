@@ -150,7 +150,7 @@ CALLS: dict[str, list[Call]] = {
     "lock_order.tables": [lambda m, c: m.tables(c, [2, 1])],
     "lock_order.watched": [lambda m, c: m.watched(c, 2)],
     "lock_order.name": [lambda m, c: m.name(c, "n")],
-    "lock_order.new_table": [],  # a note
+    "lock_order.note_table": [],  # a note
     "lock_order.rows": [],  # what others' statements are about
     "lock_order.check_statements": [],
     "lock_order.follow_savepoints": [],
@@ -448,6 +448,8 @@ CALLS: dict[str, list[Call]] = {
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],
     "tables.by_id": [lambda m, c: m.by_id(c, BIG)],
     "tables.by_name": [lambda m, c: m.by_name(c, 1, "n1", "t1")],
+    "tables.locked_by_id": [lambda m, c: m.locked_by_id(c, BIG)],
+    "tables.locked_by_name": [lambda m, c: m.locked_by_name(c, 1, "n1", "t1", keys=True)],
     "tables.current_properties": [lambda m, c: m.current_properties(c, 1, 10)],
     "tables.delete": [lambda m, c: m.delete(c, 9999)],
     "tables.delete_stats": [lambda m, c: m.delete_stats(c, BIG)],

@@ -141,8 +141,8 @@ def watched(connection: sa.Connection, *table_ids: int) -> None:
         tables(connection, table_ids)
 
 
-def new_table(connection: sa.Connection, table_id: int) -> None:
-    """A table that this transaction has made: nobody else sees it yet."""
+def note_table(connection: sa.Connection, table_id: int) -> None:
+    """A table whose row this transaction has: it made the table, or locked the row as it read it."""
     if not is_sqlite(connection):
         _taken(connection).note("tables", table_id)
 

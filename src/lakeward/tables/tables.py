@@ -9,9 +9,15 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
+from lakeward.db import dialect
 from lakeward.db.retry import retried
-from lakeward.errors import InvalidInput, MetadataVersionNotFound, TableAlreadyExists, TableNotFound
+from lakeward.errors import (
+    InvalidInput,
+    MetadataVersionNotFound,
+    TableAlreadyExists,
+    TableNotFound,
+    TransactionConflict,
+)
 from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.registry.handle import Registry
@@ -53,31 +59,31 @@ def _none_of_name(identifier: TableIdentifier) -> TableNotFound:
 def find_locked(connection: sa.Connection, registry: Registry, which: Which, *, keys: bool = False) -> Table:
     """A table, its row locked, as it is now that nobody else changes it. With `keys` its name may be changed.
 
-    Raises TableNotFound, InvalidName.
+    Raises:
+        TableNotFound, InvalidName.
+        TransactionConflict: the name went to another table while this waited for the one that had it.
     """
     if isinstance(which, Table):
-        lock_order.tables(connection, [which.table_id], keys=keys)
-        return find_which(connection, registry, which)
+        return _live(which, tables.locked_by_id(connection, which.table_id, keys=keys))
     identifier = parse_table(which)
-    found = find(connection, registry, identifier)
-    if dialect.is_sqlite(connection):
+    warehouse_id, namespace = registry.warehouse.warehouse_id, path(identifier.namespace)
+    found = tables.locked_by_name(connection, warehouse_id, namespace, identifier.name, keys=keys)
+    if found is not None:
         return found
-    while True:
-        savepoint = connection.begin_nested()
-        lock_order.tables(connection, [found.table_id], keys=keys)
-        again = find(connection, registry, identifier)
-        if again.table_id == found.table_id:
-            savepoint.commit()
-            return again
-        savepoint.rollback()  # while we waited, the name went to another table: this one is let go
-        found = again
+    now = find(connection, registry, identifier)
+    raise TransactionConflict(
+        f"{identifier} is table {now.table_id} now, and was another one: run the transaction again"
+    )
 
 
 def find_which(connection: sa.Connection, registry: Registry, which: Which) -> Table:
     """The table of a name, or one that was found before as it is now. Raises TableNotFound: it is gone, or dropped."""
     if not isinstance(which, Table):
         return find(connection, registry, parse_table(which))
-    found = tables.by_id(connection, which.table_id)
+    return _live(which, tables.by_id(connection, which.table_id))
+
+
+def _live(which: Table, found: Table | None) -> Table:
     if found is None or found.dropped_at is not None:
         raise TableNotFound(f"Table does not exist: {which.identifier} (it was dropped)")
     return found

@@ -33,8 +33,21 @@ def _table(row: sa.Row[*tuple[Any, ...]] | None) -> Table | None:
     return Table(**values, namespace=tuple(path.split(SEPARATOR)) if path is not None else ())
 
 
+def _locked(connection: sa.Connection, query: sa.Select[Any], key: Mapping[str, Any], keys: bool) -> Table | None:
+    """Read a table's row and lock it: one way to the server in place of two."""
+    query = query.with_for_update(of=tables, key_share=not keys)
+    if (table := _table(connection.execute(query, key).one_or_none())) is not None:
+        lock_order.note_table(connection, table.table_id)
+    return table
+
+
 def by_id(connection: sa.Connection, table_id: int) -> Table | None:
     return _table(connection.execute(_BY_ID, {"table_id": table_id}).one_or_none())
+
+
+def locked_by_id(connection: sa.Connection, table_id: int, *, keys: bool = False) -> Table | None:
+    """As it is now that nobody else changes it. With `keys` its name may be changed."""
+    return _locked(connection, _BY_ID, {"table_id": table_id}, keys)
 
 
 # The current metadata version of a table, if it is live.
@@ -70,6 +83,13 @@ def by_name(connection: sa.Connection, warehouse_id: int, namespace_path: str, n
     return _table(connection.execute(_BY_NAME, name_key(warehouse_id, namespace_path, name)).one_or_none())
 
 
+def locked_by_name(
+    connection: sa.Connection, warehouse_id: int, namespace_path: str, name: str, *, keys: bool = False
+) -> Table | None:
+    """As `locked_by_id`. On PostgreSQL nothing is found, either, where the name went to another table while this waited."""
+    return _locked(connection, _BY_NAME, name_key(warehouse_id, namespace_path, name), keys)
+
+
 def in_namespace(
     connection: sa.Connection, namespace_id: int, after: str = "", limit: int | None = None
 ) -> list[Table]:
@@ -97,7 +117,7 @@ def dropped_before(connection: sa.Connection, below: str, time: datetime) -> lis
 
 def insert(connection: sa.Connection, values: Mapping[str, Any]) -> int:
     table_id = int(connection.execute(tables.insert().returning(_c.table_id), values).scalar_one())
-    lock_order.new_table(connection, table_id)
+    lock_order.note_table(connection, table_id)
     return table_id
 
 
