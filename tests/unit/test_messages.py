@@ -37,8 +37,8 @@ QUOTES = {
     "components.compactor:Compactor._failed": "records what ended a job, for who looks after it",
     "ops.run_recorder:Recorder._not_ended": "records what ended a run",
     "ops.run_recorder:Recorder.flush": "records what ended a run",
-    "ops.run_recorder:message_of": "records what ended a run",
-    "ops.run_recorder:not_recorded": "is for the log",
+    "ops.failures:message_of": "records what ended a run",
+    "ops.failures:not_recorded": "is for the log",
 }
 _TEXTS = ("orig", "args", "msg", "desc", "detail", "reason", "response")  # of an error
 _OF_TEXTS = ("strip", "splitlines", "partition", "removeprefix", "lower", "split")

@@ -69,7 +69,7 @@ class TableTarget(WriteTarget):
 
     table: Table
     metadata: TableMetadata
-    # Where rows go that break the table's schema; none refuses the write for them.
+    # Where rows go that break the table's schema; None refuses the write for them.
     broken: BrokenRows | None = field(default=None, repr=False, compare=False)
 
 

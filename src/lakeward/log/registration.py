@@ -104,7 +104,7 @@ class _Write(NamedTuple):
         return result
 
     def answer(self, connection: sa.Connection) -> LogAppendResult | None:
-        """What the append was answered, its intent being gone; none if it was given up: a registration deletes the intent, and
+        """What the append was answered, its intent being gone; None if it was given up: a registration deletes the intent, and
         whoever gives a write up leaves its row for the last sweep.
         """
         topic, producer = self.topic, self.producer

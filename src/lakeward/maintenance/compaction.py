@@ -21,8 +21,9 @@ from lakeward.errors import IntentLost, LeaseLost, RegistryUnavailable, TableNot
 from lakeward.iceberg.listing import write_listing
 from lakeward.logs import log
 from lakeward.maintenance.compaction_plan import Job, Plan, plan
+from lakeward.ops.failures import log_failure
 from lakeward.ops.records.operations import SyncMode
-from lakeward.ops.run_recorder import Recorder, log_failure, of_table
+from lakeward.ops.run_recorder import Recorder, of_table
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.intents import Overtaken
 from lakeward.registry.leases import Lease

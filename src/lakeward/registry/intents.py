@@ -146,7 +146,7 @@ def commit_intent(
 
     Args:
         work: it may be run again, by another thread.
-        answer: what a commit that went through was answered; none if the intent was given up instead.
+        answer: what a commit that went through was answered; None if the intent was given up instead.
         weight: how many files it brings.
         may_wait: for rows that writers of other tables may hold, where the database locks rows: others do not wait with it.
         is_large: others would wait long for it.

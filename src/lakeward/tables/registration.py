@@ -128,7 +128,7 @@ class _Write(NamedTuple):
         return result
 
     def answer(self, connection: sa.Connection) -> AppendResult | None:
-        """What the write was answered, its intent being gone; none if it was given up. Its files may have been retired since."""
+        """What the write was answered, its intent being gone; None if it was given up. Its files may have been retired since."""
         result = self.result()
         first = None if self.batch is None else first_answer_in(connection, self.table, self.batch)
         if first is not None:
