@@ -125,8 +125,8 @@ class Database:
 
         `foreign_keys=False` is for migrations: SQLite then lets a table be made anew without deleting what refers to it.
 
-        On SQLite writers queue at a lock file before BEGIN IMMEDIATE: SQLite's own busy wait is not fair, and waits of
-        more than a second were measured with eight processes.
+        On SQLite writers queue at a lock file before BEGIN IMMEDIATE: SQLite's own busy wait is not fair, and some
+        processes would wait long.
 
         Raises:
             CommitUnknown: whether it was committed is not known.
@@ -139,7 +139,7 @@ class Database:
         """
         return self._in_file(foreign_keys, durable) if self._gate is not None else self._in_pool(only)
 
-    # The two ways are written out, and not put together of smaller blocks: a small commit would be a tenth slower.
+    # The two ways are written out, and not put together of smaller blocks, whose calls a small commit would feel.
     @contextmanager
     def _in_file(self, foreign_keys: bool, durable: bool) -> Iterator[sa.Connection]:
         """A transaction of SQLite's file, whose connection is kept: the way through the pool costs as much as two statements."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 PREFIX = "log_"  # of every trigger and function made here
 
-# What is wrong with a new segment, as SQL that is true then, and what is said of it. One step in an index each: a segment
-# is registered in some 20 microseconds.
+# What is wrong with a new segment, as SQL that is true then, and what is said of it. One step in an index each: they run
+# for every segment.
 _SAME = "topic_id = NEW.topic_id AND partition_id = NEW.partition_id"
 _BEFORE = (
     f"coalesce((SELECT end_offset + 1 FROM segments WHERE {_SAME} AND base_offset < NEW.base_offset "

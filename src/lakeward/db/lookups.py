@@ -125,7 +125,7 @@ class Lookups:
         """
         if not self._is_file:
             return None
-        try:  # as `version` does: this is the way of the quickest look-ups, and each call would be a tenth of it
+        try:  # as `version` does, and written out: this is the way of the quickest look-ups, which would feel the call
             own = self._own()
             own.is_busy = True
             (version,) = own.versions.execute("PRAGMA data_version").fetchone()

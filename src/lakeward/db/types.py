@@ -62,7 +62,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 def time_text(value: datetime) -> str:
     """2026-01-02T03:04:05.000006Z"""
-    # msgspec writes a time in a fortieth of what isoformat takes, and leaves out microseconds that are 0.
+    # msgspec writes a time quicker than isoformat does, and leaves out microseconds that are 0.
     text: str = msgspec.to_builtins(value.astimezone(UTC))
     return text if value.microsecond else f"{text[:-1]}.000000Z"
 

@@ -21,7 +21,7 @@ from lakeward.retry import Deadline
 
 CHECKPOINT_SECONDS = 60.0
 UPKEEP_SECONDS = 3_600.0
-BITE_PAGES = 64  # 256 KiB: some 5 ms, for which a writer may wait
+BITE_PAGES = 64  # of SQLite's file, given back at once: so short that a writer may wait for it
 CHECKPOINT_BITES = 8  # after so many the log is copied into the file
 BITES_SECONDS = 30.0  # of an hour, at most
 FREE_PART = 0.1  # of SQLite's file that stays free for what is written next

@@ -162,7 +162,7 @@ def spark_environment() -> dict[str, str]:
 
 _ICEBERG = Packages((f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}",), ())
 
-# hadoop-aws alone drags the SDK's bundle in (645 MB); these parts of it do for S3FileIO and s3a (65 MB). Spark ships
+# hadoop-aws alone drags in the SDK's bundle, of which these few parts do for S3FileIO and s3a. Spark ships
 # slf4j and netty, and a second copy of either breaks it.
 _AWS_SDK_PARTS = ("s3", "s3-transfer-manager", "sts", "kms", "apache-client", "apache5-client", "netty-nio-client")
 _S3 = Packages(

@@ -64,7 +64,7 @@ def merge(
     columns: Mapping[int, ColumnStatistics], files: Iterable[FileStatistics], orders: Mapping[int, Order]
 ) -> dict[int, ColumnStatistics]:
     """`columns` with the statistics of `files` added."""
-    # The fields are read once for all columns: with 100 files of 20 columns that is a third of the work.
+    # The fields are read once, and not once a column.
     added = [(file.value_counts, file.null_counts, file.nan_counts, file.lower, file.upper) for file in files]
     result = dict(columns)
     for field_id in set().union(*(file[0] for file in added)):

@@ -15,7 +15,7 @@ import msgspec
 from lakeward.frozen_documents import memory_of, shared
 from lakeward.tables.records.tables import TableMetadata
 
-ENTRY_BYTES = 464  # what an entry takes beside its version, as measured
+ENTRY_BYTES = 464  # what an entry takes beside its version
 _DOCUMENTS = ("schema", "partition_by", "sort_by", "properties", "engine_config")
 
 
