@@ -66,11 +66,11 @@ def _threads(report: Report, folder: Path, each: int) -> None:
         for number, writer in enumerate(writers):
             writer.count = number * 10_000_000
             writer.register()
-        before, begun = lake.registry.front.status(), time.monotonic()
+        before, begun = lake.registry.group_commit.status(), time.monotonic()
         with ThreadPoolExecutor(PROCESSES) as pool:
             futures = [pool.submit(lambda w: [w.register()[1] for _ in range(each)], writer) for writer in writers]
             times = [took for future in futures for took in future.result()]
-        elapsed, after = time.monotonic() - begun, lake.registry.front.status()
+        elapsed, after = time.monotonic() - begun, lake.registry.group_commit.status()
     report.add(f"SQLite: writes a second, {PROCESSES} threads of one process", PROCESSES * each / elapsed, "/s")
     groups = after.groups - before.groups
     report.add("SQLite, threads: commits in a group", (after.grouped - before.grouped) / max(groups, 1), "")

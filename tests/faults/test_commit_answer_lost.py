@@ -247,7 +247,7 @@ def test_the_lost_answer_of_a_group_s_commit_is_found_out_by_each_of_its_members
                 pool.submit(registration.register, lake.registry, table, intent, [file])
                 for intent, file in zip(made, files, strict=True)
             ]
-            while lake.registry.front.status().waiting < len(made):
+            while lake.registry.group_commit.status().waiting < len(made):
                 assert not any(future.done() for future in futures)
                 time.sleep(0.005)
             proxy.cut(cut)

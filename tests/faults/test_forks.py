@@ -238,7 +238,7 @@ def test_a_child_that_is_forked_in_a_transaction_waits_for_no_lock_that_a_thread
 def _end_a_block_while_all_is_locked(lake: Lake) -> None:
     """As above, and another thread has every lock at that moment that the fork does not wait for itself."""
     with open_lake(lake.registry.database.url.render_as_string(hide_password=False), _folder(lake)) as own:
-        database, front = own.registry.database, own.registry.front
+        database, front = own.registry.database, own.registry.group_commit
         parts = (database, database.file, database._waits, front, own.registry.schemas)
         locks = [lock for part in parts if part is not None for lock in vars(part).values() if isinstance(lock, LOCK)]
         assert len(locks) >= 2

@@ -30,7 +30,7 @@ THREADS = 4
 
 @contextmanager
 def locked_by_another_program(lake: Lake) -> Iterator[None]:
-    """The registry's database is locked for writing by a connection that knows nothing of Lakeward's gate."""
+    """The registry's database is locked for writing by a connection that knows nothing of Lakeward's writer lock."""
     url = lake.registry.database.url
     if lake.registry.database.is_sqlite:
         connection = sqlite3.connect(str(url.database), isolation_level=None)

@@ -100,14 +100,14 @@ def _print(report: DemoReport, folder: Path | None) -> None:
         [(str(a["airline"]), f"{a['flights']:,}", f"{a['mean_departure_delay']} min") for a in report.answer],
         (False, True, True),
     )
-    _print_at_work(report)
+    _print_workload(report)
     _print_numbers(report)
     if folder is not None:
         _print_next(folder)
 
 
-def _print_at_work(report: DemoReport) -> None:
-    work = report.at_work
+def _print_workload(report: DemoReport) -> None:
+    work = report.workload
     if work is None:
         return
     triggers = ", ".join(f"{count} by {trigger}" for trigger, count in sorted(work.snapshots.items()))

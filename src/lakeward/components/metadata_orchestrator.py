@@ -1,8 +1,8 @@
-"""The metadata orchestrator: watches over the write front, through which every registration of this process goes.
+"""The metadata orchestrator: watches over group commit, by which every registration of this process goes.
 
-The front itself (`db.group_commit`) works without it, since no write may depend on a component. What this adds: it says
-whether the front gets on, gives its figures, sets how large groups get, and keeps what a commit needs to know at hand, by
-the events of the feed: the metadata of the tables that are written to is read when it changes, and not behind the gate while
+Group commit itself (`db.group_commit`) works without it, since no write may depend on a component. What this adds: it says
+whether it gets on, gives its figures, sets how large groups get, and keeps what a commit needs to know at hand, by
+the events of the feed: the metadata of the tables that are written to is read when it changes, and not behind the writer lock while
 other writers wait.
 """
 
@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from lakeward.astha.events import TABLE_METADATA, TABLES, Event, Registers, WatchedTable
-from lakeward.db.group_commit import FrontLimits, FrontStatus
+from lakeward.db.group_commit import GroupCommitLimits, GroupCommitStatus
 from lakeward.errors import InvalidSetting
 from lakeward.logs import log
 from lakeward.registry import HasRegistry, Registry, registry_of
@@ -25,7 +25,7 @@ Record: TypeAlias = TableRow | TableMetadata
 
 
 class MetadataOrchestratorConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a group gets, and from when on the front counts as broken.
+    """How large a group gets, and from when on group commit counts as broken.
 
     Raises InvalidSetting: a value that makes no sense.
     """
@@ -52,22 +52,24 @@ class MetadataOrchestrator:
     def __init__(self, lake: Registry | HasRegistry, config: MetadataOrchestratorConfig | None = None) -> None:
         self._registry = registry_of(lake)
         self._config = config or MetadataOrchestratorConfig()
-        self._front = self._registry.front
-        self._front.limits = FrontLimits(commits=self._config.max_group_commits, files=self._config.max_group_files)
+        self._group_commit = self._registry.group_commit
+        self._group_commit.limits = GroupCommitLimits(
+            commits=self._config.max_group_commits, files=self._config.max_group_files
+        )
 
-    def get_metrics(self) -> FrontStatus:
-        """What the front has done since the registry was opened, and what waits in it now."""
-        return self._front.status()
+    def get_metrics(self) -> GroupCommitStatus:
+        """What group commit has done since the registry was opened, and what waits in it now."""
+        return self._group_commit.status()
 
     def register_with_astha(self, astha: Registers) -> None:
         """Have Astha tell it of what it needs to hear."""
         astha.register(self)
 
     def start(self) -> None:
-        """Nothing: the front works in its callers' threads."""
+        """Nothing: group commit works in its callers' threads."""
 
     def stop(self) -> None:
-        """Nothing: what waits in the front has callers of its own, who get their answers."""
+        """Nothing: what waits in it has callers of its own, who get their answers."""
 
     def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
         """The registry tables it hears of."""
@@ -75,11 +77,11 @@ class MetadataOrchestrator:
 
     def on_health(self) -> bool:
         """Whether registrations get through: not many transactions have failed in a row, and none waits for long."""
-        status, config = self._front.status(), self._config
+        status, config = self._group_commit.status(), self._config
         works = status.failures_in_a_row < config.max_failures and status.longest_wait_seconds < config.max_wait_seconds
         if not works:
             log.warning(
-                "write_front_stands",
+                "group_commit_stands",
                 failures=status.failures_in_a_row,
                 waiting=status.waiting,
                 longest_wait=round(status.longest_wait_seconds, 1),
@@ -94,12 +96,12 @@ class MetadataOrchestrator:
                 self._forget(row.table_id)
         elif event.operation != "INSERT":  # a version that changes was changed by hand
             self._registry.schemas.forget(row.table_id, row.metadata_version)
-        elif row.table_id in self._front.tables():
+        elif row.table_id in self._group_commit.tables():
             self._registry.metadata_version(None, row.table_id, row.metadata_version)
 
     def on_refresh(self) -> None:
         """Look at each table that was written to: forget it if it is gone, else have its current version at hand."""
-        for table_id in self._front.tables():
+        for table_id in self._group_commit.tables():
             current = tables.live_version(self._registry, table_id)
             if current is None:
                 self._forget(table_id)
@@ -107,5 +109,5 @@ class MetadataOrchestrator:
                 self._registry.metadata_version(None, table_id, current)
 
     def _forget(self, table_id: int) -> None:
-        self._front.forget(table_id)
+        self._group_commit.forget(table_id)
         self._registry.schemas.forget(table_id)

@@ -147,7 +147,7 @@ def _end(runners: Iterable[_Runner], deadline: Deadline) -> None:
         runner.wait(deadline)
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class Running(msgspec.Struct, frozen=True):
     """What runs: the Astha, and its components by name."""
 
     astha: Astha
@@ -161,7 +161,7 @@ def running(
     config: AsthaConfig | None = None,
     others: Mapping[str, Component] | None = None,
     deadline: Deadline | None = None,
-) -> Iterator[Fleet]:
+) -> Iterator[Running]:
     """While the block runs, so do the components that are named. Of all processes one has them active.
 
     Their threads run there alone: they are stopped when this process is no longer the active one, such as after it was paused
@@ -201,4 +201,4 @@ def running(
                 runners.append(_Runner(component))
         tell(False)
         stack.enter_context(astha)
-        yield Fleet(astha, made)
+        yield Running(astha, made)

@@ -21,7 +21,7 @@ from lakeward.db.engines import postgresql_engine, set_foreign_keys, sqlite_engi
 from lakeward.db.lookups import Lookups
 from lakeward.db.sqlite_file import SQLiteFile
 from lakeward.db.waits import Waits
-from lakeward.db.writer_lock import Gate, gate_for
+from lakeward.db.writer_lock import WriterLock, writer_lock_for
 from lakeward.errors import (
     CommitUnknown,
     DatabaseError,
@@ -43,7 +43,7 @@ FORK_WAIT_S = 1.0  # SQLite: how long a fork waits for what is in use
 METADATA_SCHEMA = "lakeward"
 POOL_SIZE, POOL_OVERFLOW = 10, 20
 
-_NO_GATE = nullcontext()
+_UNLOCKED = nullcontext()
 _BEGIN = "BEGIN IMMEDIATE"
 _sync = getattr(os, "fdatasync", os.fsync)
 _IDLE, _IN_TRANSACTION, _IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
@@ -82,7 +82,7 @@ class Database:
         self.metadata_schema = metadata_schema
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.file: SQLiteFile | None = None
-        self._gate: Gate | None = None
+        self._writer_lock: WriterLock | None = None
         self._waits: Waits | None = None
         self._durable = durable
         if self.is_sqlite:
@@ -90,8 +90,8 @@ class Database:
                 path = os.path.abspath(self.url.database)
                 if create:
                     _make_folder(Path(path).parent)
-                self.file, self._gate = SQLiteFile(path), gate_for(path)
-                self._gate.users.add(self)
+                self.file, self._writer_lock = SQLiteFile(path), writer_lock_for(path)
+                self._writer_lock.users.add(self)
             self.engine = sqlite_engine(self.url, self.file, pool_size, pool_overflow)
         else:
             self.engine = postgresql_engine(self.url, metadata_schema, pool_size, pool_overflow - pool_overflow // 2)
@@ -100,7 +100,7 @@ class Database:
         self._only: set[int] = set()  # threads in a transaction beside which they begin no other
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()  # connections of psycopg
         self._listeners: frozenset[Callable[[], object]] = frozenset()
-        self._writer: sa.Connection | None = None  # used behind the gate alone, by one thread at a time
+        self._writer: sa.Connection | None = None  # used behind the writer lock alone, by one thread at a time
         self._refusal: LakewardError | None = None  # why nothing may be done with this object any more
         self._may_repair = True  # until its first commit
         self.lookups = Lookups(self, None if self.is_sqlite else pool_overflow // 2)
@@ -137,18 +137,18 @@ class Database:
             NestedTransaction: this thread is in one already.
             RegistryLost, ForkedProcess: this object is of no use any more.
         """
-        return self._in_file(foreign_keys, durable) if self._gate is not None else self._in_pool(only)
+        return self._in_file(foreign_keys, durable) if self._writer_lock is not None else self._in_pool(only)
 
     # The two ways are written out, and not put together of smaller blocks, whose calls a small commit would feel.
     @contextmanager
     def _in_file(self, foreign_keys: bool, durable: bool) -> Iterator[sa.Connection]:
         """A transaction of SQLite's file, whose connection is kept: the way through the pool costs as much as two statements."""
-        gate, file = self._gate, self.file
-        assert gate is not None and file is not None
+        writer_lock, file = self._writer_lock, self.file
+        assert writer_lock is not None and file is not None
         self.check_free()
         written = None
         try:
-            with gate:
+            with writer_lock:
                 try:
                     connection = self._writer
                     if connection is None:
@@ -156,7 +156,7 @@ class Database:
                     if not foreign_keys:  # it cannot be changed inside a transaction
                         set_foreign_keys(connection, False)
                     transaction = connection.begin()
-                    written = self._looked_at(gate, file, connection, durable)
+                    written = self._looked_at(writer_lock, file, connection, durable)
                     yield connection
                     self._check_whole(connection, transaction)
                     self._commit(connection, transaction)
@@ -172,12 +172,12 @@ class Database:
             raise
         except _OF_DRIVER as error:
             raise self._translated(error) from error
-        # The gate is free: the next writer works while the disk does, and the disk takes at once what several have written.
-        # (With synchronous=FULL SQLite does the same sync itself, behind the gate.) Others may see the commit before it is
-        # durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to the
-        # first commit that is not whole.
+        # The writer lock is free: the next writer works while the disk does, and the disk takes at once what several have
+        # written. (With synchronous=FULL SQLite does the same sync itself, behind the lock.) Others may see the commit before
+        # it is durable. Nobody is told of it before, and what depends on it is lost only with it: SQLite reads its log up to
+        # the first commit that is not whole.
         if written is not None:
-            self._make_durable(gate, written)
+            self._make_durable(writer_lock, written)
         self._tell()
 
     @contextmanager
@@ -218,7 +218,7 @@ class Database:
         Raises NestedTransaction, RegistryLost, ForkedProcess.
         """
         self.check_usable()
-        if threading.get_ident() in self._only if self._gate is None else self._gate.is_mine:
+        if threading.get_ident() in self._only if self._writer_lock is None else self._writer_lock.is_mine:
             raise NestedTransaction(
                 f"this thread is in a transaction of the registry {self.shown_url}, and another one would wait for it or be "
                 "committed apart from it: pass its connection on (`connection=`) where that is taken, and do the rest before the "
@@ -246,7 +246,7 @@ class Database:
     def _pooled(self) -> Iterator[sa.Connection]:
         connection = self.engine.connect()
         try:
-            with _NO_GATE if self._waits is None else self._waits.watched(connection):
+            with _UNLOCKED if self._waits is None else self._waits.watched(connection):
                 yield connection
         finally:
             self._let_go_of(connection)
@@ -265,11 +265,13 @@ class Database:
                 connection.invalidate()
                 connection.close()
 
-    def _looked_at(self, gate: Gate, file: SQLiteFile, connection: sa.Connection, durable: bool) -> int | None:
+    def _looked_at(
+        self, writer_lock: WriterLock, file: SQLiteFile, connection: sa.Connection, durable: bool
+    ) -> int | None:
         """Look at SQLite's files once a transaction has begun; a descriptor of the log if it is to be synced by it."""
-        if gate.has_lost_a_sync:
+        if writer_lock.has_lost_a_sync:
             file.check_written(connection.info)
-            self._repair(gate, file)
+            self._repair(writer_lock, file)
         self._may_repair = False
         written = None
         if durable and self._durable:
@@ -279,13 +281,13 @@ class Database:
         file.grow_older(connection)
         return written
 
-    def _repair(self, gate: Gate, file: SQLiteFile) -> None:
+    def _repair(self, writer_lock: WriterLock, file: SQLiteFile) -> None:
         """After somebody's sync failed: this object, if it was opened since, makes durable what it found."""
         if not self._may_repair:
             raise self._refuse(_lost_sync(self.shown_url))
         try:
             file.write_log_again()
-            gate.synced_again()
+            writer_lock.synced_again()
         except OSError as error:
             raise RegistryUnavailable(
                 f"the disk did not take what the registry {self.shown_url} holds: {error.strerror}; check the disk, then "
@@ -336,7 +338,7 @@ class Database:
             interrupt.add_note("lakeward: whether the transaction was committed is not known")
             raise
 
-    def _make_durable(self, gate: Gate, written: int) -> None:
+    def _make_durable(self, writer_lock: WriterLock, written: int) -> None:
         """Sync SQLite's log, which holds the commit."""
         try:
             try:
@@ -344,7 +346,7 @@ class Database:
             finally:
                 os.close(written)
         except OSError as error:
-            gate.lost_a_sync()
+            writer_lock.lost_a_sync()
             self._refuse(_lost_sync(self.shown_url))
             raise CommitUnknown(
                 f"what was written to the registry {self.shown_url} could not be made durable: {error.strerror}; check the "
@@ -353,7 +355,7 @@ class Database:
         except BaseException as interrupt:
             interrupt.add_note("lakeward: the transaction was committed, but may be lost if the machine stops now")
             raise
-        if gate.has_lost_a_sync:  # somebody else's, of what stands before this in the log
+        if writer_lock.has_lost_a_sync:  # somebody else's, of what stands before this in the log
             self._refuse(_lost_sync(self.shown_url))
             raise CommitUnknown(str(self._refusal))
 
@@ -438,10 +440,10 @@ class Database:
         self.check_usable()
         if self.file is not None:
             self.file.check()
-        gate = self._gate if in_turn else None
-        if gate is not None:
+        writer_lock = self._writer_lock if in_turn else None
+        if writer_lock is not None:
             self.check_free()
-        with self.translated(), gate or _NO_GATE, self._pooled() as connection:
+        with self.translated(), writer_lock or _UNLOCKED, self._pooled() as connection:
             if self.is_sqlite:
                 connection.execution_options(lakeward_begin=None)
             else:
@@ -451,16 +453,16 @@ class Database:
     @contextmanager
     def idle_turn(self) -> Iterator[bool]:
         """SQLite: whether no writer has the turn, so that none waits for it either; then the block has it."""
-        if self._gate is None:
+        if self._writer_lock is None:
             yield self.is_sqlite
             return
-        if self._gate.is_mine or not self._gate.enter_if_free():
+        if self._writer_lock.is_mine or not self._writer_lock.enter_if_free():
             yield False
             return
         try:
             yield True
         finally:
-            self._gate.__exit__()
+            self._writer_lock.__exit__()
 
     def close(self) -> None:
         if self.is_forked:
@@ -469,8 +471,8 @@ class Database:
         # One that a thread writes with until then is left to it, as one of the pool's would be.
         self._close_writer(CLOSE_TIMEOUT_S)
         self.engine.dispose()
-        if self._gate is not None:
-            self._gate.leave(self)
+        if self._writer_lock is not None:
+            self._writer_lock.leave(self)
         if self._waits is not None:
             self._waits.stop()
 
@@ -480,15 +482,15 @@ class Database:
         return "another transaction" if self._waits is None else self._waits.holder()
 
     def _close_writer(self, wait: float) -> None:
-        gate = self._gate
-        if gate is None or gate.is_mine or not gate.threads.acquire(timeout=wait):
+        writer_lock = self._writer_lock
+        if writer_lock is None or writer_lock.is_mine or not writer_lock.threads.acquire(timeout=wait):
             return
         try:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
         finally:
-            gate.threads.release()
+            writer_lock.threads.release()
 
     # Forks ------------------------------------------------------------------------------------------------------------
     def close_idle(self) -> None:

@@ -19,7 +19,9 @@ def unstorable() -> InvalidInput:
 
 
 # SQLite ---------------------------------------------------------------------------------------------------------------
-BUSY_TIMEOUT_MS = 60_000  # how long a statement waits for another program's lock (our own writers wait at the gate)
+BUSY_TIMEOUT_MS = (
+    60_000  # how long a statement waits for another program's lock (our own writers wait at the writer lock)
+)
 SQLITE_ARGUMENTS: dict[str, Any] = {
     "check_same_thread": False,
     "timeout": BUSY_TIMEOUT_MS / 1000,

@@ -42,7 +42,7 @@ def sqlite_engine(url: sa.URL, file: SQLiteFile | None, size: int, overflow: int
         connection.isolation_level = None  # the driver must not begin transactions of its own
         use_wal(connection, new_or_ours=True)  # before all that looks into a new file
         for pragma in (
-            "synchronous = NORMAL",  # commits are synced by Database, behind no gate; checkpoints by SQLite
+            "synchronous = NORMAL",  # commits are synced by Database, behind no writer lock; checkpoints by SQLite
             "foreign_keys = ON",
             "recursive_triggers = ON",  # or REPLACE would delete without a trigger
             "cache_size = -16384",  # 16 MiB

@@ -1,8 +1,8 @@
-"""The write front: commits that many threads want at once go into one transaction.
+"""Group commit: commits that many threads want at once go into one transaction.
 
-The first thread that comes to a line leads it. Once its transaction has begun (on SQLite: once it is its process's turn at
-the gate; on PostgreSQL: once the table's row is locked) it takes what has come meanwhile, hands the lead on, and runs all of
-it, each member under a savepoint. A thread that comes alone leads itself: no other thread, no savepoint, no wait.
+The first thread that comes to a line leads it. Once its transaction has begun (on SQLite: once it has the writer lock; on
+PostgreSQL: once the table's row is locked) it takes what has come meanwhile, hands the lead on, and runs all of it, each member
+under a savepoint. A thread that comes alone leads itself: no other thread, no savepoint, no wait.
 
 Whoever waits is answered after the commit only. What fails in a group, or with it, is run again alone by its own thread, so
 that its answer is the one it would have had without the group.
@@ -35,15 +35,15 @@ ROOM = 1_024  # commits that wait or run at once; further threads wait outside
 TABLES_KEPT = 10_000  # tables whose use is remembered
 
 
-class FrontLimits(msgspec.Struct, frozen=True, kw_only=True):
+class GroupCommitLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How large a group gets: other processes wait while it runs."""
 
     commits: int = 64
     files: int = 256  # unless a single commit has more
 
 
-class FrontStatus(msgspec.Struct, kw_only=True):
-    """What the front has done since the registry was opened, and what waits in it now."""
+class GroupCommitStatus(msgspec.Struct, kw_only=True):
+    """What group commit has done since the registry was opened, and what waits in it now."""
 
     commits: int = 0  # acknowledged, in groups and alone
     groups: int = 0  # transactions that carried two commits or more
@@ -56,6 +56,9 @@ class FrontStatus(msgspec.Struct, kw_only=True):
     waiting: int = 0  # now
     longest_wait_seconds: float = 0.0  # of those that wait now, or run in a transaction of their own
     last_commit: datetime | None = None
+
+
+FrontStatus = GroupCommitStatus  # its earlier name
 
 
 class _State(Enum):
@@ -83,7 +86,7 @@ class _Member(Generic[T]):
             self.latch.release()
 
 
-class WriteFront:
+class GroupCommit:
     """One for each open registry; threads share it."""
 
     def __init__(self, database: Database) -> None:
@@ -94,10 +97,10 @@ class WriteFront:
         self._lines: dict[int, deque[_Member[Any]]] = {}
         self._room = threading.BoundedSemaphore(ROOM)
         self._alone: dict[object, float] = {}  # since when each commit without a line is under way
-        self._status = FrontStatus()
+        self._status = GroupCommitStatus()
         self._last_commit = 0.0
         self._tables: dict[int, None] = {}  # those that were written to, the latest last
-        self.limits = FrontLimits()
+        self.limits = GroupCommitLimits()
 
     @retried
     def commit(self, work: Work[T], *, table_id: int | None = None, weight: int = 1) -> T:
@@ -151,7 +154,7 @@ class WriteFront:
         self._count([] if table_id is None else [table_id], [waited])
         return result
 
-    def status(self) -> FrontStatus:
+    def status(self) -> GroupCommitStatus:
         with self._lock:
             lines = [line for line in self._lines.values() if line]
             now = time.perf_counter()

@@ -3,8 +3,8 @@
 SQLite goes on with a file that was deleted, replaced or written over meanwhile, and says nothing. A file is known by its inode,
 and its content by two numbers in its head: one that was drawn for the registry, and one that grows while it is written.
 
-SQLite syncs no commit here: that is done behind no gate, by a descriptor that was opened before the commit's first byte, so that
-the system tells it of every failure since then, whoever it told of one before.
+SQLite syncs no commit here: that is done once the writer lock is let go, by a descriptor that was opened before the commit's
+first byte, so that the system tells it of every failure since then, whoever it told of one before.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from lakeward.logs import log
 _FLOCK = "hhqqi"  # Linux' struct flock: type, whence, start, length, process
 
 
-class Gate:
+class WriterLock:
     """Lets one writer of one SQLite file through at a time, across threads and processes; nobody waits for long.
 
     An interrupt while a thread waits leaves nothing held. The lock file's size says whether a sync of the registry has
@@ -260,25 +260,25 @@ def _described_process(file: int | None) -> str:
     return f"process {process} ({name}){', which is stopped,' if rest.split()[:1] in (['T'], ['t']) else ''}"
 
 
-# One gate a file and process: record locks belong to the process, and closing any descriptor of a file frees them all.
-_gates: dict[str, Gate] = {}
-_gates_lock = threading.Lock()
+# One lock a file and process: record locks belong to the process, and closing any descriptor of a file frees them all.
+_locks: dict[str, WriterLock] = {}
+_locks_lock = threading.Lock()
 
 
-def gate_for(path: str) -> Gate:
-    """The gate of a SQLite file, by whatever path."""
+def writer_lock_for(path: str) -> WriterLock:
+    """The lock of a SQLite file, by whatever path."""
     real = os.path.realpath(path)
-    with _gates_lock:
-        return _gates.setdefault(real, Gate(real))
+    with _locks_lock:
+        return _locks.setdefault(real, WriterLock(real))
 
 
-def _forget_gates() -> None:
+def _forget_locks() -> None:
     """In a forked child: the parent's locks are not its own."""
-    global _gates_lock
-    _gates_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
-    _inherited.extend(_gates.values())
-    _gates.clear()
+    global _locks_lock
+    _locks_lock = threading.Lock()  # the parent's may be held by a thread that the child does not have
+    _inherited.extend(_locks.values())
+    _locks.clear()
 
 
-_inherited: list[Gate] = []
-os.register_at_fork(after_in_child=_forget_gates)
+_inherited: list[WriterLock] = []
+os.register_at_fork(after_in_child=_forget_locks)

@@ -14,7 +14,7 @@ from lakeward.components import supervisor
 from lakeward.components.compactor import Compactor, CompactorConfig
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.demo.checksums import differences, table_sums
-from lakeward.demo.report import AtWork
+from lakeward.demo.report import WorkloadReport
 from lakeward.demo.source import FLIGHTS
 from lakeward.errors import CheckFailed
 from lakeward.lake import Lake
@@ -30,7 +30,7 @@ COLUMN = "checked_by"
 Step = Callable[[str, int, int], None]
 
 
-def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) -> AtWork:
+def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) -> WorkloadReport:
     """Append January of the table of flights day by day to a new one, change it, and wait for what the components do.
 
     Raises:
@@ -67,7 +67,7 @@ def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) ->
         status = running.astha.status()
         step("The components at work", 4, 4)
     table, merged = lake.table(name), compactor.metrics().done
-    return AtWork(
+    return WorkloadReport(
         table=name,
         rows=table.row_count,
         files_arrived=arrived,

@@ -40,7 +40,7 @@ class Overhead(msgspec.Struct, frozen=True):
         return self.register / self.write if self.write else 0.0
 
 
-class AtWork(msgspec.Struct, frozen=True):
+class WorkloadReport(msgspec.Struct, frozen=True):
     """What the components did with small files that arrived while they ran. Sizes in bytes."""
 
     table: str
@@ -63,7 +63,7 @@ class DemoReport(msgspec.Struct, frozen=True):
     overhead: Overhead
     answer: list[dict[str, object]]  # of one query with a join, as Spark gave it
     seconds: dict[str, float]  # of each part of the run, and in all
-    at_work: AtWork | None = None
+    workload: WorkloadReport | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -106,6 +106,6 @@ def as_document(report: DemoReport) -> dict[str, object]:
             "write_seconds": round(report.overhead.write, 4),
             "register_seconds": round(report.overhead.register, 4),
         },
-        "components": None if report.at_work is None else msgspec.to_builtins(report.at_work),
+        "components": None if report.workload is None else msgspec.to_builtins(report.workload),
         "registration_overhead": round(report.overhead.ratio, 5),
     }

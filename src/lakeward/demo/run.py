@@ -128,7 +128,7 @@ def _run(
         overhead=_overhead(months),
         answer=answer,
         seconds=clock.total(),
-        at_work=worked,
+        workload=worked,
     )
     check(report)
     return report

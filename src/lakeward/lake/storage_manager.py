@@ -17,7 +17,7 @@ from lakeward.maintenance import cleaner
 from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.snapshots import snapshot_commit
 from lakeward.tables import footers, registration, snapshots, tables
-from lakeward.tables.rebuild_counters import recount
+from lakeward.tables.rebuild_counters import rebuild_counters
 from lakeward.tables.records.files import AppendResult, FileInfo, RegisteredFile
 from lakeward.tables.records.tables import Snapshot, Table
 
@@ -85,7 +85,7 @@ class StorageManager:
             AuditFailed: `row_count` or `file_size`, where given, is not what the live files have; nothing is changed.
         """
         found = tables.load(self.registry, _identifier(namespace, table))
-        return recount(self.registry, found, row_count, file_size)
+        return rebuild_counters(self.registry, found, row_count, file_size)
 
     def table_files(self, namespace: NamespaceName, table: str) -> list[FileInfo]:
         """The live files."""

@@ -22,7 +22,7 @@ class Beating(Protocol):
         """Never raises."""
 
 
-class Pulse:
+class Heartbeats:
     """Calls `beat` of those that were added, each in its own time, until they are discarded.
 
     A run holds its registry, so that one with a run under way is never forgotten; and one without has no thread for long.
@@ -68,15 +68,15 @@ class Pulse:
 
 
 _lock = threading.Lock()
-_pulses: weakref.WeakKeyDictionary[Registry, Pulse] = weakref.WeakKeyDictionary()
+_heartbeats: weakref.WeakKeyDictionary[Registry, Heartbeats] = weakref.WeakKeyDictionary()
 
 
-def pulse_of(registry: Registry) -> Pulse:
+def heartbeats_of(registry: Registry) -> Heartbeats:
     """The handle's own, which stops when that is closed."""
     with _lock:
-        found = _pulses.get(registry)
+        found = _heartbeats.get(registry)
         if found is None:
-            found = _pulses[registry] = Pulse()
+            found = _heartbeats[registry] = Heartbeats()
             registry.before_close(found.stop)
         return found
 
@@ -85,7 +85,7 @@ def _forget_in_child() -> None:
     """Its threads are not there, and their locks may be held for ever."""
     global _lock
     _lock = threading.Lock()
-    _pulses.clear()
+    _heartbeats.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

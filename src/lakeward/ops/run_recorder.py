@@ -26,7 +26,7 @@ from lakeward.logs import log
 from lakeward.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.ops import runs
 from lakeward.ops.failures import insert_failure, log_failure, message_of, not_recorded
-from lakeward.ops.heartbeats import pulse_of
+from lakeward.ops.heartbeats import heartbeats_of
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRun, SyncRunStatistics, SyncStatus
 from lakeward.registry.handle import Registry
 
@@ -105,9 +105,9 @@ class Recorder:
 
     def _stay_alive(self) -> None:
         self._registry.before_close(self._left_open)
-        self._pulse = pulse_of(self._registry)
+        self._heartbeats = heartbeats_of(self._registry)
         try:
-            self._pulse.add(self)
+            self._heartbeats.add(self)
         except Exception as problem:  # the machine has no thread left
             log.error("sync_run_without_heartbeats", sync_run_id=self._id, error=str(problem))
 
@@ -199,7 +199,7 @@ class Recorder:
             self._end_at_once(status, message, error)
             return
         self._registry.not_before_close(self._left_open)
-        self._pulse.discard(self)
+        self._heartbeats.discard(self)
         with self._is_beating:  # one that is under way would come after the end
             pass
         if error is not None:

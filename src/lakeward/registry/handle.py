@@ -19,7 +19,7 @@ from lakeward.background import Worker
 from lakeward.config import Settings
 from lakeward.db import dialect, migrate
 from lakeward.db.database import Database
-from lakeward.db.group_commit import WriteFront
+from lakeward.db.group_commit import GroupCommit
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidSetting, RegistryOutdated, WarehouseTaken
 from lakeward.logs import log, log_and_go_on
@@ -45,7 +45,7 @@ class Registry:
     ) -> None:
         self.database = database
         self._is_checked = is_checked  # that the warehouse is this registry's
-        self.front = WriteFront(database)
+        self.group_commit = GroupCommit(database)
         self.settings = settings
         self.warehouse = warehouse
         # Somebody waits for what each call says, and nothing does it again: a refusal is no open error.
@@ -54,6 +54,11 @@ class Registry:
         self.schemas = SchemaCache(settings.schema_cache_entries, settings.schema_cache_bytes)
         self._keeper = _Keeper(self)
         self._closing: set[Callable[[], object]] = set()
+
+    @property
+    def front(self) -> GroupCommit:
+        """`group_commit`, by its earlier name."""
+        return self.group_commit
 
     def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
         """The storage engine for a location, with this registry's credentials, and a table's own settings over them.

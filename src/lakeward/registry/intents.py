@@ -81,7 +81,7 @@ def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write", *
         intents.insert(connection, intent, now)
         return intent
 
-    intent = registry.front.commit(work)
+    intent = registry.group_commit.commit(work)
     registry.keep(intent_id)
     return intent
 
@@ -158,9 +158,9 @@ def commit_intent(
         What `work` raises.
     """
     if is_large or (may_wait and not registry.database.is_sqlite):
-        commit = partial(registry.front.commit_alone, work, table_id=intent.table_id)
+        commit = partial(registry.group_commit.commit_alone, work, table_id=intent.table_id)
     else:
-        commit = partial(registry.front.commit, work, table_id=intent.table_id, weight=weight)
+        commit = partial(registry.group_commit.commit, work, table_id=intent.table_id, weight=weight)
     deadline: float | None = None
     while True:
         try:

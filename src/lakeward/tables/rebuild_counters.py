@@ -15,7 +15,9 @@ from lakeward.tables.tables import Which, metadata_in, table_of
 
 
 @retried
-def recount(registry: Registry, name: Which, row_count: int | None = None, file_size: int | None = None) -> Table:
+def rebuild_counters(
+    registry: Registry, name: Which, row_count: int | None = None, file_size: int | None = None
+) -> Table:
     """Set the counters of `tables` and `table_stats` from the live files, in one transaction.
 
     Raises:

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from lakeward.db import dialect, lock_order
-from lakeward.db.group_commit import FrontLimits
+from lakeward.db.group_commit import GroupCommitLimits
 from lakeward.errors import DatabaseError, FileRefused, IntentLost, TableNotFound
 from lakeward.ops import runs
 from lakeward.ops.records.operations import SyncMode, SyncStatus
@@ -48,14 +48,14 @@ def held(registry: Registry, *held_tables: Table) -> Iterator[None]:
 
 
 def wait_for(registry: Registry, waiting: int) -> None:
-    until(lambda: registry.front.status().waiting == waiting)
+    until(lambda: registry.group_commit.status().waiting == waiting)
 
 
 def at_once(registry: Registry, table: Table, *works: Callable[[], Any]) -> list[Future[Any]]:
     """Start calls that each commit once, in this order; all of them wait before the first may go on."""
     with ThreadPoolExecutor(len(works)) as pool:
         with held(registry, table):
-            before = registry.front.status().waiting
+            before = registry.group_commit.status().waiting
             futures = []
             for number, work in enumerate(works, 1):
                 futures.append(pool.submit(work))
@@ -75,16 +75,16 @@ def registering(
 
 
 def committing(registry: Registry, table: Table, work: Work) -> Callable[[], Any]:
-    return lambda: registry.front.commit(work, table_id=table.table_id)
+    return lambda: registry.group_commit.commit(work, table_id=table.table_id)
 
 
 def test_registrations_that_wait_go_in_one_transaction_in_the_order_in_which_they_came(registry: Registry) -> None:
     table = make_table(registry)
     made = declared(registry, table, 10)
-    before = registry.front.status().commits
+    before = registry.group_commit.status().commits
     futures = at_once(registry, table, *(registering(registry, table, *each) for each in made))
     assert [future.result().files for future in futures] == [[file.path] for _, file in made]
-    status = registry.front.status()
+    status = registry.group_commit.status()
     assert (status.groups, status.grouped, status.largest_group, status.run_again) == (1, 10, 10, 0)
     assert (status.commits - before, status.waiting, status.failures) == (10, 0, 0)
     found = snapshots.list_files(registry, table)
@@ -109,7 +109,7 @@ def test_a_thread_that_comes_alone_needs_no_savepoint_and_no_other_thread(regist
     assert {thread for _, thread in seen} == {threading.get_ident()}
     assert any("INTO table_files" in statement for statement, _ in seen)
     assert savepoints == []
-    assert registry.front.status().groups == 0
+    assert registry.group_commit.status().groups == 0
 
 
 def test_members_that_fail_do_not_take_the_others_with_them(registry: Registry) -> None:
@@ -126,7 +126,7 @@ def test_members_that_fail_do_not_take_the_others_with_them(registry: Registry) 
     futures = at_once(registry, table, *works)
     errors = [future.exception() for future in futures]
     assert [type(error) for error in errors] == [type(None), IntentLost, type(None), FileRefused, type(None)]
-    assert (registry.front.status().grouped, registry.front.status().run_again) == (3, 2)
+    assert (registry.group_commit.status().grouped, registry.group_commit.status().run_again) == (3, 2)
     assert {file.file_path for file in snapshots.list_files(registry, table)} == {
         known,
         *(made[number][1].path for number in (0, 2, 4)),
@@ -199,7 +199,7 @@ def test_where_the_group_itself_fails_each_member_runs_again_alone(registry: Reg
     assert [future.exception() for future in futures] == [None] * 5
     assert len(runs) == 2
     assert {file.file_path for file in snapshots.list_files(registry, table)} == {file.path for _, file in made}
-    assert registry.front.status().failures == 1
+    assert registry.group_commit.status().failures == 1
     assert_exact(registry, table)
 
 
@@ -222,7 +222,7 @@ def test_a_connection_that_is_lost_in_a_group_costs_nobody_its_commit(postgresql
 
 
 def test_a_large_member_makes_a_group_small(registry: Registry) -> None:
-    registry.front.limits = FrontLimits(files=5)
+    registry.group_commit.limits = GroupCommitLimits(files=5)
     table = make_table(registry)
     made = declared(registry, table, 4)
     extra = [data_file(made[1][0].prefix, [number]) for number in range(8)]
@@ -230,14 +230,14 @@ def test_a_large_member_makes_a_group_small(registry: Registry) -> None:
     works[1] = registering(registry, table, *made[1], *extra)
     futures = at_once(registry, table, *works)
     assert [len(future.result().files) for future in futures] == [1, 9, 1, 1]
-    assert registry.front.status().largest_group == 2
+    assert registry.group_commit.status().largest_group == 2
     assert_exact(registry, table)
 
 
 def test_more_than_there_is_room_for_wait_outside_and_all_come_through(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry.front, "_room", threading.BoundedSemaphore(3))
+    monkeypatch.setattr(registry.group_commit, "_room", threading.BoundedSemaphore(3))
     table = make_table(registry)
     made = declared(registry, table, 9)
     with ThreadPoolExecutor(9) as pool:
@@ -245,9 +245,9 @@ def test_more_than_there_is_room_for_wait_outside_and_all_come_through(
             futures = [pool.submit(registering(registry, table, *each)) for each in made]
             wait_for(registry, 3)
             time.sleep(0.05)
-            assert registry.front.status().waiting == 3
+            assert registry.group_commit.status().waiting == 3
         assert sum(len(future.result().files) for future in futures) == 9
-    assert registry.front.status().largest_group <= 3
+    assert registry.group_commit.status().largest_group <= 3
     assert_exact(registry, table)
 
 
@@ -281,7 +281,7 @@ def test_registrations_that_join_a_run_share_a_transaction_where_nothing_else_ca
         with ThreadPoolExecutor(4) as pool:
             for future in [pool.submit(work) for work in works]:
                 future.result()
-    assert registry.front.status().grouped == (4 if registry.database.is_sqlite else 0)
+    assert registry.group_commit.status().grouped == (4 if registry.database.is_sqlite else 0)
     assert runs.get(registry, run.id).records_inserted == 4
     assert_exact(registry, table)
 
@@ -303,7 +303,7 @@ def test_runs_that_are_written_with_their_registrations_share_its_transaction_an
     ]
     futures = at_once(registry, table, *works)
     assert isinstance(futures[2].exception(), FileRefused)
-    assert (registry.front.status().grouped, registry.front.status().run_again) == (3, 1)
+    assert (registry.group_commit.status().grouped, registry.group_commit.status().run_again) == (3, 1)
     found = {run.source_info["n"]: run for run in runs.list_runs(registry) if run.source_info is not None}
     assert found.keys() == {0, 1, 3}
     assert {(run.status, run.records_inserted) for run in found.values()} == {(SyncStatus.COMPLETED, 1)}
@@ -341,7 +341,9 @@ def test_work_that_removes_rows_goes_alone_and_where_rows_are_locked_work_under_
             wait_for(registry, 2 if is_sqlite else 1)
         assert sum(len(future.result().files) for future in (removing, leased, plain)) == 3
     assert len(threads) == 1
-    assert (registry.front.status().groups, registry.front.status().grouped) == ((1, 2) if is_sqlite else (0, 0))
+    assert (registry.group_commit.status().groups, registry.group_commit.status().grouped) == (
+        (1, 2) if is_sqlite else (0, 0)
+    )
     assert_exact(registry, table)
 
 
@@ -396,7 +398,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_holds_up_nobody(registry: R
     finally:
         signal.signal(signal.SIGUSR1, old)
     assert runs == []
-    assert registry.front.status().waiting == 0
+    assert registry.group_commit.status().waiting == 0
     register(registry, table, [9])  # the line has no leader left over
     assert_exact(registry, table)
 
@@ -412,7 +414,7 @@ def test_an_error_of_the_database_in_a_group_is_its_member_s_alone(registry: Reg
     one, failed, other = at_once(registry, table, works[0], committing(registry, table, wrong), works[1])
     assert (one.exception(), other.exception()) == (None, None)
     assert isinstance(failed.exception(), DatabaseError)
-    assert registry.front.status().failures == 1
+    assert registry.group_commit.status().failures == 1
     assert_exact(registry, table)
 
 
@@ -428,7 +430,7 @@ def test_many_threads_at_once_lose_nothing_and_count_exactly(registry: Registry)
     assert len(acknowledged) == 12 * 15
     found = {file.file_path for table in tables_ for file in snapshots.list_files(registry, table)}
     assert found == set(acknowledged)
-    status = registry.front.status()
+    status = registry.group_commit.status()
     assert status.groups > 0 and status.waiting == 0 and status.run_again == 0
     assert open_intents(registry) == 0
     for table in tables_:

@@ -240,11 +240,11 @@ def test_a_closed_registry_leaves_no_file_open_and_one_that_others_have_open_sta
     take(sqlite, "a")
     take(other, "b")
     other.close()
-    assert sqlite._gate is not None and sqlite._gate._file is not None
+    assert sqlite._writer_lock is not None and sqlite._writer_lock._file is not None
     take(sqlite, "c")
     sqlite.close()
-    assert sqlite._gate._file is None
-    folder = Path(sqlite._gate.path).parent
+    assert sqlite._writer_lock._file is None
+    folder = Path(sqlite._writer_lock.path).parent
     assert open_below(folder) == []
     after = anew(sqlite)
     take(after, "d")
@@ -280,13 +280,13 @@ def test_after_a_failed_sync_nothing_is_called_durable_until_the_registry_is_ope
     for database in (sqlite, other, sqlite):
         with pytest.raises(RegistryLost, match="open the registry anew"):
             take(database, "d")
-    assert sqlite._gate is not None
-    with sqlite._gate:
-        assert sqlite._gate.has_lost_a_sync
+    assert sqlite._writer_lock is not None
+    with sqlite._writer_lock:
+        assert sqlite._writer_lock.has_lost_a_sync
     after = anew(sqlite)
     take(after, "e")
-    with sqlite._gate:
-        assert not sqlite._gate.has_lost_a_sync
+    with sqlite._writer_lock:
+        assert not sqlite._writer_lock.has_lost_a_sync
     assert leases(after) == ["a", "b", "c", "e"]
     with pytest.raises(RegistryLost):
         take(sqlite, "f")
@@ -306,13 +306,13 @@ def test_another_processs_failed_sync_is_known_too(sqlite: Database, failing: Ca
 
 def repaired(url: str) -> None:
     database = Database(url)
-    assert database._gate is not None
-    with database._gate:
-        database._gate._open()
-        assert database._gate.has_lost_a_sync
+    assert database._writer_lock is not None
+    with database._writer_lock:
+        database._writer_lock._open()
+        assert database._writer_lock.has_lost_a_sync
     take(database, "b")
-    with database._gate:
-        assert not database._gate.has_lost_a_sync
+    with database._writer_lock:
+        assert not database._writer_lock.has_lost_a_sync
 
 
 # SQLite: the file -----------------------------------------------------------------------------------------------------

@@ -82,13 +82,13 @@ def test_a_table_that_is_dropped_is_remembered_no_more(lake: Lake, others: Lake,
     for name in (NAME, "sales.kept"):
         lake.append(name, ROWS)
     orchestrator, start = MetadataOrchestrator(lake), last_sequence(lake.registry)
-    assert set(lake.registry.front.tables()) == {table.table_id, kept.table_id}
+    assert set(lake.registry.group_commit.tables()) == {table.table_id, kept.table_id}
     others.drop_table(NAME)
     if by == "event":
         deliver(lake, orchestrator, start)
     else:
         orchestrator.on_refresh()
-    assert lake.registry.front.tables() == [kept.table_id]
+    assert lake.registry.group_commit.tables() == [kept.table_id]
     assert not lake.registry.schemas.holds(table.table_id, 1)
     assert lake.registry.schemas.holds(kept.table_id, 1)
 
@@ -113,7 +113,9 @@ def test_it_is_unwell_when_transaction_after_transaction_fails_until_one_does_no
     for failed in range(3):
         assert orchestrator.on_health(), failed
         with pytest.raises(DatabaseError):
-            lake.registry.front.commit(lambda connection, _: connection.exec_driver_sql("SELECT nothing FROM nowhere"))
+            lake.registry.group_commit.commit(
+                lambda connection, _: connection.exec_driver_sql("SELECT nothing FROM nowhere")
+            )
     assert not orchestrator.on_health()
     lake.append(NAME, ROWS)
     assert orchestrator.on_health()
@@ -121,7 +123,7 @@ def test_it_is_unwell_when_transaction_after_transaction_fails_until_one_does_no
 
 def test_its_settings_bound_the_groups(lake: Lake) -> None:
     MetadataOrchestrator(lake, MetadataOrchestratorConfig(max_group_commits=3, max_group_files=7))
-    assert (lake.registry.front.limits.commits, lake.registry.front.limits.files) == (3, 7)
+    assert (lake.registry.group_commit.limits.commits, lake.registry.group_commit.limits.files) == (3, 7)
     with pytest.raises(InvalidSetting, match="max_group_files=0 of the metadata orchestrator must be greater than 0"):
         MetadataOrchestratorConfig(max_group_files=0)
 
@@ -133,4 +135,4 @@ def test_astha_runs_it(lake: Lake, others: Lake) -> None:
     orchestrator.register_with_astha(astha)
     with astha:
         others.drop_table(NAME)
-        until(lambda: table.table_id not in lake.registry.front.tables())
+        until(lambda: table.table_id not in lake.registry.group_commit.tables())

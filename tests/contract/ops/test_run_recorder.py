@@ -221,7 +221,7 @@ def test_a_run_after_a_pause_has_heartbeats_again(registry: Registry, monkeypatc
     monkeypatch.setattr(heartbeats, "IDLE_SECONDS", 0.01)
     with recorded(registry, "shop", SyncMode.BATCH, heartbeat_seconds=0.01):
         pass
-    until(lambda: not heartbeats.pulse_of(registry).is_alive)
+    until(lambda: not heartbeats.heartbeats_of(registry).is_alive)
     with recorded(registry, "shop", SyncMode.STREAM, heartbeat_seconds=0.01) as run:
         begun = runs.get(registry, run.run_id).heartbeat_at
         until(lambda: runs.get(registry, run.run_id).heartbeat_at != begun)

@@ -9,7 +9,7 @@ from lakeward.db import dialect, lock_order
 from lakeward.errors import AuditFailed, DatabaseError
 from lakeward.registry import Registry
 from lakeward.tables import counters, evolution, snapshots, tables
-from lakeward.tables.rebuild_counters import recount
+from lakeward.tables.rebuild_counters import rebuild_counters
 from lakeward.tables.records.files import FileStatistics
 from lakeward.tables.records.tables import ColumnStatistics, Table
 from lakeward.tables.sql import files
@@ -130,10 +130,10 @@ def test_a_recount_repairs_what_sql_by_hand_has_spoilt(registry: Registry) -> No
         connection.exec_driver_sql("DELETE FROM table_stats")
     with pytest.raises(AssertionError):
         assert_exact(registry, table)
-    assert recount(registry, table, row_count=2, file_size=120).row_count == 2
+    assert rebuild_counters(registry, table, row_count=2, file_size=120).row_count == 2
     assert_exact(registry, table)
     with pytest.raises(AuditFailed, match="2 rows in its live files, not 3"):
-        recount(registry, table, row_count=3)
+        rebuild_counters(registry, table, row_count=3)
 
 
 def test_the_database_refuses_a_counter_below_zero(registry: Registry) -> None:
