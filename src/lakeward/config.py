@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lakeward.errors import InvalidSetting
+from lakeward.secret_names import is_secret_name
 
 FILE_NAME = "lakeward.toml"
 PREFIX = "LAKEWARD_"
@@ -124,12 +125,13 @@ _LEAST = {
     "hold_timeout_seconds": 0,
 }
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
-_PASSWORD = re.compile(r"(://[^/@:]*:).*@|([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+_PASSWORD, _PARAMETER = re.compile(r"(://[^/@:]*:).*@"), re.compile(r"([?&]([^=&]*)=)[^&]*")
 
 
 def without_password(url: str) -> str:
     """A database URL to show: '***' for what would be a password in it, even if the URL is not well formed."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", url)
+    shown = _PASSWORD.sub(r"\1***@", url)
+    return _PARAMETER.sub(lambda found: f"{found[1]}***" if is_secret_name(found[2]) else found[0], shown)
 
 
 _TYPES: dict[str, str] = {f.name: str(f.type) for f in fields(Settings)}

@@ -49,7 +49,10 @@ def test_nulls_in_a_required_column_become_dead_letters_and_all_other_rows_are_r
     record = found[0].record_data
     assert record["id"] is None and record["day"] == dt.date(2024, 1, 30) and record["price"] == Decimal("4.50")
     assert record["at"] == dt.datetime(2024, 1, 30, 12, tzinfo=dt.UTC)
-    assert found[0].error_message == "null_in_required: column 'id' is required and null"
+    assert (
+        found[0].error_message
+        == "null_in_required: column 'id' is required and null; fill such rows, or leave them out"
+    )
     assert found[0].envelope == {"reason": "null_in_required", "batch": ["s", "1"]}
     assert lake.append(NAME, frame, batch=("s", "1")).dead_letters == 4
     assert len(letters(lake)) == 4

@@ -100,7 +100,12 @@ def decode(given: Sequence[Any], type_: TypeDocument, path: str, *, written: boo
 
 def _check_required(array: pa.Array, field: pa.Field, path: str) -> None:
     if array.null_count and not field.nullable:
-        raise FileRefused("null_in_required", f"column {path!r} is required and null")
+        raise null_in_required(path)
+
+
+def null_in_required(path: str) -> FileRefused:
+    """What a null is refused by, in a column that is to have none."""
+    return FileRefused("null_in_required", f"column {path!r} is required and null; fill such rows, or leave them out")
 
 
 def _structs(

@@ -77,7 +77,7 @@ def cast_plan(
 
 def _required(array: pa.Array, path: str) -> pa.Array:
     if array.null_count:
-        raise FileRefused("null_in_required", f"column {path!r} is required and null")
+        raise accepted.null_in_required(path)
     return array
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakeward.arrow import accepted, statistics
+from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
 from lakeward.arrow.casts import NO_DEFAULTS, Cast, Defaults, Extra, Key, by_name, cast_plan, filled, matched
 from lakeward.arrow.growth import check_growth
@@ -208,10 +209,6 @@ def _checked(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
         elif not field.nullable and columns[index].null_count:
             raise null_in_required(field.name)
     return wanted.batch(columns)
-
-
-def null_in_required(name: str) -> FileRefused:
-    return FileRefused("null_in_required", f"column {name!r} is required and null")
 
 
 class Plan(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
+from lakeward import validation
 from lakeward.arrow.imports import import_files, located
 from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, InvalidInput, ObjectNotFound
@@ -75,13 +75,10 @@ def _check_words(info: FileInfo) -> None:
             f"FileInfo of {info.path} has the name {info.name!r}; it is {last!r}, the last part of the path"
         )
     for what in ("size", "row_count"):
-        value = getattr(info, what)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InvalidInput(f"FileInfo of {info.path} has {what}={value!r}; it is a whole number, 0 or more")
+        validation.whole(getattr(info, what), f"{what} in the FileInfo of {info.path}:", 0)
     for what in ("created", "modified"):
-        value = getattr(info, what)
-        if not isinstance(value, datetime) or value.utcoffset() is None:
-            raise InvalidInput(f"FileInfo of {info.path} has {what}={value!r}; it is a datetime with a time zone")
+        if validation.moment(getattr(info, what), f"{what} in the FileInfo of {info.path}:") is None:
+            raise InvalidInput(f"the FileInfo of {info.path} has no time {what!r}")
     if info.created > info.modified:
         raise InvalidInput(
             f"FileInfo of {info.path} says that it was modified at {info.modified}, before it was created"

@@ -13,8 +13,9 @@ import msgspec
 import pyarrow as pa
 
 from lakeward.arrow import accepted, statistics
+from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, sift
-from lakeward.arrow.coerce import Wanted, check_keys, null_in_required
+from lakeward.arrow.coerce import Wanted, check_keys
 from lakeward.arrow.splitting import Term
 from lakeward.arrow.text_files import BOM, as_text, decompressed, read_errors
 from lakeward.errors import FileRefused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from lakeward.cli.command import Context, confirm, group, limited
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
+from lakeward.cli.times import duration_text, parse_milliseconds
 from lakeward.errors import InvalidInput
 from lakeward.log.records import TopicConfig
 
@@ -23,7 +23,6 @@ _RETENTION = Annotated[
 _SET = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topic; may be given again.")
 ]
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -222,10 +221,7 @@ def parse_retention(text: str | None) -> int | None:
     """'7d' -> milliseconds; None for 'forever'. Raises InvalidInput."""
     if text is None or text == "forever":
         return None
-    match = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)", text)
-    if match is None:
-        raise InvalidInput(f"retention {text!r} is not understood; write 7d, 12h, 30m, 90s, 500ms or forever")
-    return int(match[1]) * _UNITS[match[2]]
+    return parse_milliseconds(text)
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:
@@ -249,19 +245,8 @@ def _row(topic: Any) -> dict[str, Any]:
         "uuid": topic.topic_uuid,
         "partitions": topic.partition_count,
         "retention_ms": topic.retention_ms,
-        "retention": _retention_text(topic.retention_ms),
+        "retention": "forever" if topic.retention_ms is None else duration_text(topic.retention_ms),
         "config": topic.config,
         "created_at": topic.created_at,
         "location": topic.location,
     }
-
-
-def _retention_text(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return "forever"
-    unit = next(
-        each
-        for each in ("d", "h", "m", "s", "ms")
-        if (milliseconds % _UNITS[each] == 0 and milliseconds) or each == "ms"
-    )
-    return f"{milliseconds // _UNITS[unit]}{unit}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward import validation
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
@@ -17,8 +18,8 @@ from lakeward.iceberg.schemas import schema_from
 from lakeward.log.records import Partition, Topic, TopicConfig, TopicRef
 from lakeward.log.sql import partitions, producers, segments, topics
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets
 from lakeward.registry.sql import intents
+from lakeward.secret_names import check_no_secrets
 from lakeward.storage.locations import topic_location
 from lakeward.tables.records.properties import check_topic
 from lakeward.tables.records.tables import Document
@@ -38,15 +39,11 @@ def check_name(name: str) -> str:
 
 
 def _check_count(count: int) -> None:
-    if not isinstance(count, int) or not 0 < count <= MAX_PARTITIONS:
-        raise InvalidInput(f"partition_count {count!r} must be a whole number from 1 to {MAX_PARTITIONS:,}")
+    validation.whole(count, "partition_count", 1, MAX_PARTITIONS)
 
 
 def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None:
-    if retention_ms is not None and (not isinstance(retention_ms, int) or not 0 <= retention_ms < 1 << 63):
-        raise InvalidInput(
-            f"retention_ms {retention_ms!r} must be milliseconds from 0 on, or None to keep records for ever"
-        )
+    validation.whole_or_none(retention_ms, "retention_ms", 0)  # None keeps records for ever
     for key, value in config.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")

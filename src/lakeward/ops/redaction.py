@@ -13,33 +13,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from lakeward import lossless_json
+from lakeward.secret_names import is_named_secret, is_secret_name
 
 HIDDEN = "***"
-
-# As parts of a name whose letters and digits alone are looked at, in lower case.
-_NAMES = (
-    *(
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "secret",
-        "token",
-        "credential",
-        "authorization",
-        "cookie",
-        "jwt",
-    ),
-    *("passwort", "kennwort", "contrasena", "contraseña", "motdepasse", "senha"),
-    *("apikey", "accesskey", "privatekey", "accountkey", "sharedkey", "signingkey", "encryptionkey", "masterkey"),
-    *("authkey", "sslkey", "sshkey", "licensekey", "signature", "jaas", "bearer", "keytab", "sessionid", "sessid"),
-    *("clientkey", "saskey", "codeverifier", "csrf", "otpcode"),
-)
-_WHOLE_NAMES = frozenset({"pwd", "pass", "auth", "sig", "pin", "otp", "sas", "pw", "pem"})
-_LAST_WORDS = re.compile(
-    r"(?:[\W_](?i:pass|pw|auth)|[a-z0-9](?:Pass|PW|Auth)|^(?:db|pg|my|ftp|smtp|mail|ldap|user|ssh)(?:pass|pw))$"
-)
-_COUNTS = ("count", "length", "size", "limit", "ttl", "seconds", "expiresin", "used")  # max_token_count is no secret
 
 # What repeats in a pattern repeats a bounded number of times where it may begin anywhere: texts of a megabyte are not rare.
 _WORDS = (
@@ -148,19 +124,6 @@ _PARAMETERS = re.compile(r"(\[parameters: )[^\n]*")
 _SECRET_WORD = re.compile(_WORDS, re.IGNORECASE)
 
 
-def is_secret_name(name: str) -> bool:
-    return _is_named_secret(name) and not _plain(name).endswith(_COUNTS)
-
-
-def _is_named_secret(name: str) -> bool:
-    plain = _plain(name)
-    return plain in _WHOLE_NAMES or any(word in plain for word in _NAMES) or _LAST_WORDS.search(name) is not None
-
-
-def _plain(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
-
-
 def text(value: str, known: Iterable[str] = ()) -> str:
     """A text without what looks like secrets, and without those that are known. One that holds secrets in percent-encoding
     comes back decoded."""
@@ -223,10 +186,10 @@ def _mapping(value: Mapping[Any, Any], known: Collection[str], depth: int) -> di
 
 
 def _hides(name: str, value: Any) -> bool:
-    if not _is_named_secret(name):
+    if not is_named_secret(name):
         return False
     is_text = isinstance(value, (str, bytes)) and not value.isdigit()
-    return is_text or not _plain(name).endswith(_COUNTS)
+    return is_text or is_secret_name(name)
 
 
 def _items(values: list[Any] | tuple[Any, ...], known: Collection[str], depth: int) -> list[Any]:

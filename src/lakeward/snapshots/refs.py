@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from lakeward import validation
 from lakeward.errors import InvalidInput, InvalidName, RefAlreadyExists, RefNotFound, SnapshotNotFound
 from lakeward.iceberg import refs
 from lakeward.names import check_level
@@ -159,11 +160,7 @@ def _check(ref: SnapshotRef) -> None:
     if ref.name.isdecimal():
         raise InvalidName(f"{ref.type} {ref.name!r} looks like a snapshot's id; use a name with a letter in it")
     for option, most in (("min_snapshots_to_keep", INT), ("max_snapshot_age_ms", LONG), ("max_ref_age_ms", LONG)):
-        value = getattr(ref, option)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
-            raise InvalidInput(
-                f"{option}={value!r} of {ref.type} {ref.name!r} must be a whole number from 1 to {most:,}"
-            )
+        validation.whole_or_none(getattr(ref, option), f"{option} of {ref.type} {ref.name!r}:", 1, most)
     if ref.type == "tag" and (ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None):
         raise InvalidInput(f"tag {ref.name!r} names one snapshot: only a branch has others to keep")
 

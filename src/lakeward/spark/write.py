@@ -19,6 +19,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from lakeward.arrow import splitting
+from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.growth import check_growth
 from lakeward.arrow.statistics import from_footer
 from lakeward.arrow.target import TableTarget
@@ -350,10 +351,7 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
         if "NOT_NULL_ASSERT_VIOLATION" in text:
             # What follows is the field's path, a part on a line of its own.
             column = first_line(text.partition("non-nullable field:")[2])
-            raise FileRefused(
-                "null_in_required",
-                f"column {column!r} of {table} is required and null in some row; fill or filter such rows",
-            ) from error
+            raise null_in_required(column) from error
         if why := no_keys(error, master):
             raise ExecutorsUnfit(why) from error
         raise

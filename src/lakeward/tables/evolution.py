@@ -13,8 +13,7 @@ from lakeward.db.retry import retried
 from lakeward.iceberg import evolution, partitions, schemas
 from lakeward.registry.handle import Registry
 from lakeward.tables import judging
-from lakeward.tables.properties import check_properties
-from lakeward.tables.records.properties import check_level
+from lakeward.tables.records.properties import check_level, check_properties
 from lakeward.tables.records.tables import Document, Table, TableMetadata
 from lakeward.tables.sql import tables
 from lakeward.tables.tables import Which, find_locked, no_such_version

@@ -11,7 +11,7 @@ from lakeward.db.retry import retried
 from lakeward.errors import NamespaceAlreadyExists, NamespaceNotEmpty, NamespaceNotFound
 from lakeward.names import NamespaceName, parse_namespace
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_properties
+from lakeward.tables.records.properties import check_texts
 from lakeward.tables.records.tables import Namespace
 from lakeward.tables.sql import namespaces, tables
 
@@ -62,7 +62,7 @@ def create(
         InvalidName: a level is empty, too long or holds control characters.
     """
     levels = parse_namespace(name)
-    check_properties(properties or {})
+    check_texts(properties or {})
     warehouse_id = registry.warehouse.warehouse_id
     with registry.database.transaction() as connection:
         found = namespaces.by_levels(connection, warehouse_id, levels)
@@ -87,7 +87,7 @@ def ensure(registry: Registry, name: NamespaceName, properties: Mapping[str, str
 @retried
 def set_properties(registry: Registry, name: NamespaceName, properties: Mapping[str, str]) -> Namespace:
     """Replace all properties. Raises NamespaceNotFound, InvalidInput."""
-    check_properties(properties)
+    check_texts(properties)
     with registry.database.transaction() as connection:
         found = find(connection, registry, parse_namespace(name))
         namespaces.set_properties(connection, found.namespace_id, dict(properties))

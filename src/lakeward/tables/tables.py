@@ -21,13 +21,12 @@ from lakeward.errors import (
 from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.registry.handle import Registry
-from lakeward.registry.secrets import check_no_secrets
 from lakeward.registry.sql import intents
+from lakeward.secret_names import check_no_secrets
 from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.tables import namespaces
-from lakeward.tables.properties import check_properties
-from lakeward.tables.records.properties import check_level
+from lakeward.tables.records.properties import check_level, check_properties
 from lakeward.tables.records.tables import UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 from lakeward.tables.sql import retired, snapshots, tables
 from lakeward.tables.sql.namespaces import path

@@ -147,11 +147,9 @@ def test_what_cannot_be_a_name_is_refused(lake: Lake) -> None:
             lake.create_branch(NAME, name, first)
     with pytest.raises(InvalidName, match="every table has"):
         lake.drop_branch(NAME, "main")
-    with pytest.raises(InvalidInput, match="keep=0"):
+    with pytest.raises(InvalidInput, match="keep of branch 'b': 0 is no whole number"):
         lake.create_branch(NAME, "b", keep=0)
-    with pytest.raises(
-        InvalidInput, match=f"keep={2**40} of branch 'b' must be a whole number from 1 to 2,147,483,647"
-    ):
+    with pytest.raises(InvalidInput, match=f"of branch 'b': {2**40} is no whole number from 1 to 2,147,483,647"):
         lake.create_branch(NAME, "b", keep=2**40)  # more than Iceberg's Java library reads
 
 
@@ -222,7 +220,7 @@ def test_an_expiry_that_cannot_be_meant_is_refused(lake: Lake) -> None:
     add(lake, 1)
     with pytest.raises(InvalidInput, match="no zone"):
         lake.expire_snapshots(NAME, datetime(2026, 1, 1))
-    with pytest.raises(InvalidInput, match="keep=0"):
+    with pytest.raises(InvalidInput, match="keep of branch 'b': 0 is no whole number"):
         lake.expire_snapshots(NAME, keep=0)
     assert lake.expire_snapshots(NAME, datetime.now(UTC)).retained == 1
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from lakeward.errors import InvalidInput
+from lakeward.names import is_storable
+from lakeward.secret_names import check_no_secrets
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -417,6 +419,29 @@ def find(name: str) -> Property[Any] | None:
     if (found := PROPERTIES.get(name)) is not None:
         return found
     return next((p for prefix, p in PROPERTIES.items() if prefix.endswith(".") and name.startswith(prefix)), None)
+
+
+def check_texts(properties: Mapping[str, Any]) -> None:
+    """Refuse names and values that are no texts, and secrets. None for a value removes one. Raises InvalidInput."""
+    check_no_secrets("property", {str(name): value for name, value in properties.items()})
+    for name, value in properties.items():
+        for text in (name, value):
+            if text is not None and (not isinstance(text, str) or not is_storable(text)):
+                raise InvalidInput(
+                    f"property {name!r} is a {type(value).__name__}: names and values are texts, without NUL and surrogates"
+                )
+
+
+def check_properties(properties: Mapping[str, Any]) -> None:
+    """A table's properties as they are set: texts, no secrets, and values that can be meant. None for a value removes one.
+
+    Raises:
+        InvalidInput: naming the property, and what it may be.
+    """
+    check_texts(properties)
+    for name, value in properties.items():
+        if value is not None:
+            check(name, value)
 
 
 def check(name: str, text: str) -> None:
