@@ -5,6 +5,7 @@ The proof is `make lint`, which checks this file strictly: where mypy no longer 
 
 from __future__ import annotations
 
+from lakeward import Lake, MetadataStore, Topic
 from lakeward.aio import MetadataManager as AwaitedManager
 from lakeward.metadata import DeadLetter, DeadLetterStatus, MarkerType, MetadataManager, SyncMarker
 
@@ -26,3 +27,11 @@ def what_does_not_is_refused(manager: MetadataManager) -> None:
 async def the_awaited_ones_are_the_same(manager: AwaitedManager) -> list[DeadLetter]:
     await manager.get_error("first")  # type: ignore[arg-type]
     return await manager.list_dead_letters(schema_name="shop")
+
+
+def a_lake_and_its_log_are_known_too(lake: Lake) -> Topic | None:
+    lake.rename_column("shop.orders", "price", new_name="amount")
+    lake.move_column("shop.orders", "price", beside="id")  # type: ignore[call-arg]
+    lake.writer("shop.orders", 5.0).write([{"id": 1}])
+    lake.log.consumer("orders", group="g").offsets.keys()
+    return MetadataStore(lake).get_topic("orders")

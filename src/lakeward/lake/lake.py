@@ -76,7 +76,7 @@ class Lake:
     @property
     def is_sync(self) -> bool:
         """Whether an append returns only when its snapshot exists."""
-        return self.settings.metadata_updates == "sync"
+        return self.registry.is_sync
 
     def close(self) -> None:
         """End the catalog's server, if this lake serves it, and let the registry go. In a forked child nothing happens."""
@@ -215,29 +215,9 @@ class Lake:
         key, identifier, letter = lake.writes.batch_of(batch), parse_table(name), lake.writes.repair_of(repairs)
         with lake.ingest.ingested(self.registry, identifier, data, batch=key, run=run) as given:
             make = lake.writes.writer_for(given.data, self.settings.catalog)
-            return lake.writes.write(
-                self.registry, given.which, make, batch=key, repairs=letter, sync=self.is_sync, run=given.run
-            )
+            return lake.writes.write(self.registry, given.which, make, batch=key, repairs=letter, run=given.run)
 
-    def writer(
-        self,
-        name: TableName,
-        rotate_seconds: float = 60.0,
-        rotate_bytes: int = 128 << 20,
-        rotate_rows: int = 1_000_000,
-        *,
-        run: lake.ingest.Run = None,
-    ) -> lake.rolling.RollingWriter:
-        """A writer for small rows that keep coming; see RollingWriter."""
-        return lake.rolling.RollingWriter(
-            self.registry,
-            name,
-            rotate_seconds=rotate_seconds,
-            rotate_bytes=rotate_bytes,
-            rotate_rows=rotate_rows,
-            sync=self.is_sync,
-            run=run,
-        )
+    writer = late_bound(lambda: lake.rolling.RollingWriter)
 
     # The topic log ----------------------------------------------------------------------------------------------------
     @cached_property

@@ -44,11 +44,10 @@ class RollingWriter:
         self,
         registry: Registry,
         name: TableName,
-        *,
         rotate_seconds: float = 60.0,
         rotate_bytes: int = 128 << 20,
         rotate_rows: int = 1_000_000,
-        sync: bool = False,
+        *,
         run: ingest.Run = None,
     ) -> None:
         """Limits: seconds since a file's first row, bytes of its rows in memory (Arrow), rows.
@@ -64,7 +63,6 @@ class RollingWriter:
                 raise InvalidInput(f"rotate_{limit}={value!r} must be greater than 0")
         self._registry = registry
         self._limits = (rotate_seconds, rotate_bytes, rotate_rows)
-        self._sync = sync
         self._lock = threading.RLock()
         self._open: _OpenFile | None = None
         self._registering: _OpenFile | None = None
@@ -143,7 +141,7 @@ class RollingWriter:
             finally:
                 self._registering = None
             self.commits.append(result)
-            if self._sync:
+            if self._registry.is_sync:
                 result = writes.with_snapshot(self._registry, current.table, current.metadata, result)
                 self.commits[-1] = result
             return result

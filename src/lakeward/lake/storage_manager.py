@@ -74,7 +74,7 @@ class StorageManager:
 
         make = partial(given_files.take, files=given)
         with ingest.ingested(self.registry, found.identifier, [file.path for file in files]) as ingested:
-            return writes.write(self.registry, found, make, batch=key, sync=self._lake.is_sync, run=ingested.run)
+            return writes.write(self.registry, found, make, batch=key, run=ingested.run)
 
     def update_table_statistics(
         self, namespace: NamespaceName, table: str, row_count: int | None = None, file_size: int | None = None
@@ -146,10 +146,8 @@ class StorageManager:
         key, name = writes.batch_of(batch), _identifier(namespace, table)
 
         with ingest.ingested(self.registry, name, data, batch=key, run=run) as given:
-            make, sync = writes.writer_for(given.data, self._lake.settings.catalog), self._lake.is_sync
-            return writes.write(
-                self.registry, given.which, make, partition=partition, batch=key, sync=sync, run=given.run
-            )
+            make = writes.writer_for(given.data, self._lake.settings.catalog)
+            return writes.write(self.registry, given.which, make, partition=partition, batch=key, run=given.run)
 
     def retire_partitions(
         self, namespace: NamespaceName, table: str, partitions: Iterable[Mapping[str, Any] | str]

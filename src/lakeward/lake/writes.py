@@ -88,7 +88,6 @@ def write(
     partition: Partition | None = None,
     batch: Batch | None = None,
     repairs: Repair | None = None,
-    sync: bool = False,
     run: Recorder | None = None,
 ) -> AppendResult:
     """Declare a write, let `make` write files below its prefix, and register them. All of it, or nothing.
@@ -109,7 +108,7 @@ def write(
     for _ in range(MAX_GROWTHS):
         table, metadata = tables.load_with_metadata(registry, which)
         try:
-            return _write(registry, table, metadata, make, partition, batch, repairs, sync, run)
+            return _write(registry, table, metadata, make, partition, batch, repairs, run)
         except SchemaGrows as growth:
             changes = growth.changes
         _grow(registry, table, metadata, changes)
@@ -126,7 +125,6 @@ def _write(
     partition: Partition | None,
     batch: Batch | None,
     repairs: Repair | None,
-    sync: bool,
     run: Recorder | None,
 ) -> AppendResult:
     with _replaced(registry, table, metadata, partition) as (lease, removing):
@@ -153,7 +151,7 @@ def _write(
             if result.replayed:  # the same batch from two sides at once: the other one was quicker
                 intents.give_up(registry, intent, sweep_again=outlived.is_set())
     result = msgspec.structs.replace(result, seconds={"write": wrote, **result.seconds})
-    return with_snapshot(registry, table, metadata, result) if sync else result
+    return with_snapshot(registry, table, metadata, result) if registry.is_sync else result
 
 
 @contextmanager

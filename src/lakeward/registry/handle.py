@@ -60,6 +60,11 @@ class Registry:
         """`group_commit`, by its earlier name."""
         return self.group_commit
 
+    @property
+    def is_sync(self) -> bool:
+        """Whether an append returns only when its snapshot exists."""
+        return self.settings.metadata_updates == "sync"
+
     def engine(self, location: str, table_config: Mapping[str, Any] | None = None) -> StorageEngine:
         """The storage engine for a location, with this registry's credentials, and a table's own settings over them.
 
