@@ -1,4 +1,5 @@
-"""Look-ups of one row, outside of transactions: most of what a small read costs otherwise is the way to it.
+"""Look-ups of one row, outside of transactions: most of what a small read costs otherwise is the way to it. Which of them need it
+is said in docs/decisions/0018-ways-to-read.md; others are reads like all.
 
 Each thread has a connection of its own here, on which no transaction is ever opened. A query of one statement sees one state by
 itself. Where anything is unusual, the way of all other reads is taken, which also tells what is wrong.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -86,8 +86,6 @@ def register(
         return schema_versions.insert(joint, values)
 
 
-_digests: dict[bytes, tuple[SchemaDefinition, str]] = {}
-DIGESTS_KEPT = 1_000
 MAX_INT32 = (1 << 31) - 1
 
 
@@ -105,9 +103,7 @@ def _known_digest(definition: SchemaDefinition) -> tuple[SchemaDefinition, str]:
     # A copy: what the caller's definition holds may change, and this one is remembered.
     found = SchemaDefinition(shared(normal.columns), shared(normal.primary_keys), shared(normal.indexes)), digest
     if key is not None:
-        if len(_digests) >= DIGESTS_KEPT:
-            _digests.clear()
-        _digests[key] = found
+        _keep(_digests, key, found)
     return found
 
 
@@ -131,37 +127,36 @@ def _changes(
 
 
 def latest(registry: Registry, schema_name: str, table_name: str) -> SchemaVersion | None:
-    """The latest version that has committed; None for an unknown table.
-
-    On SQLite one that this thread has read before is remembered until anything is committed to the registry.
-    """
-    if not isinstance(schema_name, str) or not isinstance(table_name, str):
-        _check(schema_name, table_name)  # memory takes only what can be hashed
-    lookups = registry.database.lookups
-    memory = lookups.memory()
-    key = ("schema", schema_name, table_name)
-    if memory is not None and (known := memory.get(key)) is not None:
-        return known  # type: ignore[no-any-return]
+    """The latest version that has committed; None for an unknown table."""
     _check(schema_name, table_name)
+    lookups = registry.database.lookups
     parameters = {"schema_name": schema_name, "table_name": table_name}
     brief = lookups.one(schema_versions.BRIEF, parameters)
     if brief is None:
         return None
-    found = _decoded.get(_identity(registry, schema_name, table_name, brief))
-    if found is not None:
+    known = _decoded.get(_identity(registry, schema_name, table_name, brief))
+    if known is not None:
         tied = {"iceberg_schema_id": brief["iceberg_schema_id"], "source_position": shared(brief["source_position"])}
-        found = msgspec.structs.replace(found, **tied)
-    else:
-        found = schema_versions.from_row(lookups.one(schema_versions.LATEST, parameters))
-        if found is not None:
-            _remember(_identity(registry, schema_name, table_name, msgspec.structs.asdict(found)), found)
-    if memory is not None and found is not None:
-        memory[key] = found
+        return msgspec.structs.replace(known, **tied)
+    found = schema_versions.from_row(lookups.one(schema_versions.LATEST, parameters))
+    if found is not None:
+        _keep(_decoded, _identity(registry, schema_name, table_name, msgspec.structs.asdict(found)), found)
     return found
 
 
-# A version's definition never changes, and takes longer to decode than to be asked for.
+# Two memories, for the time in which an unchanged schema is registered (docs/performance.md): the normal form of a definition,
+# and a version as it was decoded, which never changes.
+_digests: dict[bytes, tuple[SchemaDefinition, str]] = {}
 _decoded: dict[tuple[Any, ...], SchemaVersion] = {}
+KEPT = 1_000  # of each
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _keep(memory: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(memory) >= KEPT:
+        memory.clear()
+    memory[key] = value
 
 
 def _identity(registry: Registry, schema_name: str, table_name: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -169,12 +164,6 @@ def _identity(registry: Registry, schema_name: str, table_name: str, row: Mappin
     database = registry.database
     which = (row["id"], row["version"], row["registered_at"], row["schema_hash"])
     return (database.shown_url, database.metadata_schema, schema_name, table_name, *which)
-
-
-def _remember(identity: tuple[Any, ...], version: SchemaVersion) -> None:
-    if len(_decoded) >= DIGESTS_KEPT:
-        _decoded.clear()
-    _decoded[identity] = version
 
 
 def get(registry: Registry, schema_name: str, table_name: str, version: int | None = None) -> SchemaVersion | None:

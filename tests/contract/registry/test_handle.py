@@ -192,7 +192,7 @@ def test_four_threads_and_two_processes_on_one_registry_are_counted_exactly(made
         assert_exact(registry, table)
 
 
-@pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+@pytest.mark.on("postgresql")
 def test_a_connection_that_was_cut_is_replaced_without_anybody_noticing(
     registry: Registry, postgres_server: PostgresServer
 ) -> None:
@@ -203,7 +203,7 @@ def test_a_connection_that_was_cut_is_replaced_without_anybody_noticing(
     assert tables.load(registry, NAME).row_count == 1
 
 
-@pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+@pytest.mark.on("postgresql")
 def test_a_database_that_goes_away_in_a_transaction_is_not_reachable(
     registry: Registry, postgres_server: PostgresServer
 ) -> None:

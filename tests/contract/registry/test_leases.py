@@ -147,7 +147,7 @@ def test_threads_that_ask_at_once_are_owners_one_after_the_other(registry: Regis
     assert fences == list(range(1, 9))
 
 
-@pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+@pytest.mark.on("postgresql")
 def test_nobody_takes_over_in_the_middle_of_a_registration(registry: Registry) -> None:
     """The fence is checked under a lock: a new owner waits until what the old one does has been committed."""
     lease = leases.acquire(registry, "l", seconds=0.2)

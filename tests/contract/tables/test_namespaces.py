@@ -14,7 +14,7 @@ from tests.support.registries import make_table, wait_for_lock
 ODD = ("a.b", "quo'te", 'dou"ble', "per%cent", "_under", "naïve 注文 😀", "a b", "back`tick", "x\\y", ":name", "?")
 
 # SQLite lets one writer in at a time.
-ONLY_POSTGRESQL = pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+ONLY_POSTGRESQL = pytest.mark.on("postgresql")
 
 
 def listed(registry: Registry, parent: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -245,7 +245,7 @@ def test_a_table_gets_one_of_the_names_that_are_asked_for_at_once(registry: Regi
         tables.load(registry, asked[outcomes.index("done")])
 
 
-@pytest.mark.parametrize("made_url", ["postgresql"], indirect=True)
+@pytest.mark.on("postgresql")
 @pytest.mark.parametrize("is_used_again", [False, True])
 def test_what_waits_for_a_table_acts_on_what_has_its_name_afterwards(registry: Registry, is_used_again: bool) -> None:
     """A drop that waited for a rename would drop the renamed table, had it not looked again."""
