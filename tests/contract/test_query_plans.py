@@ -496,7 +496,6 @@ LOOKUPS: dict[str, list[Call]] = {
     "segments.AT_OFFSET": [lambda m, c: m.AT_OFFSET.one(c, {**_PARTITION, "offset": 55})],
     "schema_versions.BRIEF": [lambda m, c: m.BRIEF.one(c, {"schema_name": "shop", "table_name": "t1"})],
     "schema_versions.LATEST": [lambda m, c: m.LATEST.one(c, {"schema_name": "shop", "table_name": "t1"})],
-    "positions.UPSERT": [],  # PostgreSQL's way of upsert
     "positions.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
     "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],

@@ -31,6 +31,7 @@ HEAVY = (
     "rich.table",
     "rich.traceback",
     "structlog",
+    "sqlalchemy.dialects.postgresql",
     "uvicorn",
 )
 APPEND = """

@@ -110,7 +110,7 @@ def _at_once(
         "position_data": position,
         "sync_run_id": sync_run_id,
     }
-    written = registry.database.lookups.write(position_store.UPSERT, parameters)
+    written = registry.database.lookups.write(position_store.upsert_at_once(), parameters)
     return None if written is None else position_store.as_written(parameters, written)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from lakeward import lossless_json
@@ -34,13 +35,23 @@ _IS = r"\s{0,20}(?:=>|:=|==?>?|:)\s{0,200}"
 Replacement = str | Callable[[re.Match[str]], str]
 
 
-def _shape(
-    pattern: str, replacement: Replacement = rf"\1{HIDDEN}", flags: int = 0
-) -> tuple[re.Pattern[str], Replacement]:
-    return re.compile(pattern, re.IGNORECASE | flags), replacement
+class _Shape(NamedTuple):
+    pattern: str
+    replacement: Replacement
+    flags: int
+
+    def hidden_in(self, value: str) -> str:
+        return _compiled(self.pattern, self.flags).sub(self.replacement, value)
 
 
-_SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
+_compiled = cache(re.compile)  # at first use: most programs never show a secret, and all would wait for these
+
+
+def _shape(pattern: str, replacement: Replacement = rf"\1{HIDDEN}", flags: int = 0) -> _Shape:
+    return _Shape(pattern, replacement, re.IGNORECASE | flags)
+
+
+_SHAPES = [
     # Private keys, whole or cut off
     _shape(
         r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----).*?(-----END [A-Z0-9 ]{0,60}-----|\Z)",
@@ -54,9 +65,10 @@ _SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
     _shape(r"(\bx-auth\b\s{0,20}[:=]\s{0,20})\S+"),
     _shape(r"(\b(?:bearer|apikey)\s{1,20})[A-Za-z0-9._~+/=-]{6,}"),
     # Not of words such as 'Basic information'
-    (
-        re.compile(r"\b([Bb]asic\s{1,20})[A-Za-z0-9+/](?=[A-Za-z0-9+/]*[A-Z0-9=])[A-Za-z0-9+/]{5,}={0,2}"),
+    _Shape(
+        r"\b([Bb]asic\s{1,20})[A-Za-z0-9+/](?=[A-Za-z0-9+/]*[A-Z0-9=])[A-Za-z0-9+/]{5,}={0,2}",
         rf"\1{HIDDEN}",
+        0,
     ),
     # User info of URLs, whatever is in the password; and without a scheme
     _shape(r"(://)[^\s:/@]{0,200}:\S{0,2000}@", rf"\1{HIDDEN}@"),
@@ -98,8 +110,8 @@ _SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
         rf"([\"']-{{0,2}}[\w.-]{{0,80}}(?:{_WORDS}|authorization|cookie){_TAIL}[\"']\s{{0,20}},\s{{0,20}})(?![\"']\w{{1,80}}[\"']\s?:){_VALUE}"
     ),
     # Tokens that are known by how they begin
-    (
-        re.compile(
+    _Shape(
+        (
             r"\b(?:(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|gl[a-z]{2,4}-[\w-]{10,}"
             r"|xox[a-z]-[\w-]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|1//0[\w-]{20,}|GOCSPX-[\w-]{8,}"
             r"|(?:sk|rk|pk)[-_](?:live|test|proj|ant)?[-_]?[\w-]{14,}|whsec_\w{16,}|SG\.[\w-]{8,}\.[\w-]{8,}"
@@ -109,6 +121,7 @@ _SHAPES: list[tuple[re.Pattern[str], Replacement]] = [
             r"|eyJ[\w-]{6,}\.[\w-]+\.?[\w-]*)"
         ),
         HIDDEN,
+        0,
     ),
 ]
 # What any of the shapes needs, so that most texts are looked at once.
@@ -142,8 +155,8 @@ def text(value: str, known: Iterable[str] = ()) -> str:
 def _reshaped(value: str) -> str:
     if "[parameters: " in value and _SECRET_WORD.search(value) is not None:
         value = _PARAMETERS.sub(rf"\1{HIDDEN}]", value)
-    for pattern, replacement in _SHAPES:
-        value = pattern.sub(replacement, value)
+    for shape in _SHAPES:
+        value = shape.hidden_in(value)
     return value
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ _VALUES: dict[str, sa.BindParameter[Any]] = {
 }
 
 
+@cache  # made at first use: SQLAlchemy's PostgreSQL is long to load, and a program on SQLite does without
 def _statements(name: str) -> dict[str, Prepared]:
     """What writes a marker; the databases have one syntax for it, and SQLAlchemy two names."""
     insert = dialect.insert_of(name, sync_markers).values(_VALUES)
@@ -39,17 +41,14 @@ def _statements(name: str) -> dict[str, Prepared]:
     }
 
 
-def _upsert_at_once() -> Prepared:
+@cache
+def upsert_at_once() -> Prepared:
     """PostgreSQL: by the server's clock, so that one statement is all."""
     values = {name: value for name, value in _VALUES.items() if name != "last_updated"}
     insert = dialect.insert_of("postgresql", sync_markers).values({**values, "last_updated": sa.func.clock_timestamp()})
     key = [_c.schema_name, sa.text("coalesce(table_name, '')"), _c.marker_type]
     changed = {each: insert.excluded[each] for each in _CHANGED}
     return Prepared(insert.on_conflict_do_update(index_elements=key, set_=changed).returning(_c.id, _c.last_updated))
-
-
-UPSERT = _upsert_at_once()
-_WRITES = {name: _statements(name) for name in ("sqlite", "postgresql")}
 
 
 def from_row(row: Row | None) -> SyncMarker | None:
@@ -102,7 +101,7 @@ def insert(
 ) -> SyncMarker | None:
     """None where there is one already, be it since a moment."""
     row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
-    written = _WRITES[connection.dialect.name]["insert"].one(connection, row)
+    written = _statements(connection.dialect.name)["insert"].one(connection, row)
     return None if written is None else as_written(row, written)
 
 
@@ -116,7 +115,7 @@ def upsert(
     sync_run_id: int | None,
 ) -> SyncMarker:
     row = _row(schema_name, table_name, marker_type, position, now, sync_run_id)
-    written = _WRITES[connection.dialect.name]["upsert"].one(connection, row)
+    written = _statements(connection.dialect.name)["upsert"].one(connection, row)
     assert written is not None
     return as_written(row, written)
 
