@@ -15,10 +15,9 @@ import msgspec
 
 from lakeward.errors import InvalidInput, InvalidSchema, StorageError
 from lakeward.iceberg import types
-from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.iceberg.schemas import same_schema, with_schema_id
 from lakeward.tables.records.properties import METADATA_COMPRESSION
-from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.records.tables import NO_PARTITION_ID, Document, Table, TableMetadata
 
 MAIN = "main"
 GZIP = "gzip"

@@ -13,10 +13,7 @@ from lakeward.iceberg import transforms, types, values
 from lakeward.iceberg.evolution import find_column, source_ids
 from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.files import PartitionValues
-from lakeward.tables.records.tables import Document
-
-FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
-NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this
+from lakeward.tables.records.tables import FIRST_PARTITION_ID, NO_PARTITION_ID, Document
 
 _QUOTED = r"`(?:[^`]|``)+`"
 _CALL = re.compile(

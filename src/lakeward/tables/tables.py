@@ -18,7 +18,6 @@ from lakeward.errors import (
     TableNotFound,
     TransactionConflict,
 )
-from lakeward.iceberg.partitions import NO_PARTITION_ID
 from lakeward.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import intents
@@ -27,7 +26,7 @@ from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.tables import namespaces
 from lakeward.tables.records.properties import check_level, check_properties
-from lakeward.tables.records.tables import UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
+from lakeward.tables.records.tables import NO_PARTITION_ID, UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 from lakeward.tables.sql import retired, snapshots, tables
 from lakeward.tables.sql.namespaces import path
 

@@ -22,7 +22,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward.iceberg import commit, metadata, partitions, schemas
 from lakeward.tables.records.files import FileStatistics, PartitionValues, RegisteredFile, partition_key
-from lakeward.tables.records.tables import Document, Table, TableMetadata
+from lakeward.tables.records.tables import NO_PARTITION_ID, Document, Table, TableMetadata
 from tests.support import duck
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -112,7 +112,7 @@ def registered(path: str, **fields: Any) -> RegisteredFile:
 
 def spec_of(partition_by: Sequence[Any], schema: Document) -> tuple[Document, int]:
     """A spec as tables have it that were made before some were refused: by values that engines cannot read."""
-    return partitions._spec(partition_by, schema, 0, partitions.FIRST_PARTITION_ID - 1)
+    return partitions._spec(partition_by, schema, 0, NO_PARTITION_ID)
 
 
 class LocalTable:
