@@ -15,6 +15,8 @@ Document = dict[str, Any]
 FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
 NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this
 UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
+FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
+NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this
 UNSORTED: Document = {"order-id": 0, "fields": []}
 
 
