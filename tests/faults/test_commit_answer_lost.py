@@ -14,6 +14,8 @@ import pytest
 from lakeward import Lake, MetadataStore, StorageManager, TopicConfig
 from lakeward.db import lock_order
 from lakeward.errors import RegistryUnavailable
+from lakeward.ops import runs
+from lakeward.ops.records.operations import SyncStatus
 from lakeward.registry import intents
 from lakeward.tables import registration
 from tests.support.lakes import ROWS, assert_nothing_left_over, objects, open_lake
@@ -214,6 +216,27 @@ def test_a_merge_of_segments_with_a_lost_answer_is_made_once(lake: Lake, proxy: 
     assert [(row["offset"], row["value"]) for row in rows] == [(0, b"a"), (1, b"b"), (2, b"c")]
     assert len(rows_of(lake.registry, "segments")) == 1
     assert rows_of(lake.registry, "pending_writes") == []
+
+
+def test_a_batch_that_recovery_has_taken_and_another_has_applied_is_a_replay_with_a_run_of_no_rows(
+    lake: Lake, proxy: Proxy, made_pg_url: str, tmp_path: Path
+) -> None:
+    """The run was counted by the commit that was lost, which wrote it: it is written by itself then."""
+
+    def apply() -> None:
+        with open_lake(made_pg_url, tmp_path) as other:
+            with other.registry.database.transaction() as connection:
+                connection.exec_driver_sql("UPDATE pending_writes SET recovered_at = now(), sweep_after = now()")
+            other.append(NAME, ROWS, batch=("s", "1"))
+
+    proxy.cut("before", statement=b"INSERT INTO table_files", then=apply)
+    result = lake.append(NAME, ROWS, batch=("s", "1"))
+    assert (proxy.made, result.replayed) == (1, True)
+    mine, theirs = runs.list_runs(lake.registry)
+    assert (mine.status, theirs.status) == (SyncStatus.COMPLETED, SyncStatus.COMPLETED)
+    assert (mine.records_inserted, theirs.records_inserted) == (0, len(ROWS))
+    assert rows_of(lake.registry, "pending_writes") == []
+    assert_rows_once(lake)
 
 
 def test_an_append_that_recovery_has_taken_and_another_has_made_under_its_key_is_a_replay(
