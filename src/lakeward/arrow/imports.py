@@ -127,7 +127,7 @@ def located(own: StorageEngine, path: str) -> tuple[str, StorageEngine]:
 
 
 def _version(location: str, engine: StorageEngine) -> tuple[int, datetime] | None:
-    """What tells that a file is still the same one; none if it is not there."""
+    """What tells that a file is still the same one; None if it is not there."""
     try:
         return engine.size(location), engine.modified(location)
     except ObjectNotFound:
@@ -135,7 +135,7 @@ def _version(location: str, engine: StorageEngine) -> tuple[int, datetime] | Non
 
 
 def _reader_of_text(path: str, location: str, engine: StorageEngine, *, quotes: bool = True) -> ReadText | None:
-    """What reads a file by its first character or its name; none for Parquet. `quotes`: a refusal may show how it begins.
+    """What reads a file by its first character or its name; None for Parquet. `quotes`: a refusal may show how it begins.
 
     Raises:
         FileRefused: not_found, truncated (an empty file) or wrong_format.
@@ -179,7 +179,7 @@ def _head(source: pa.NativeFile) -> bytes:
 
 # Copies -----------------------------------------------------------------------------------------------------------------
 def _single_partition(target: TableTarget, source: ParquetSource) -> PartitionValues | None:
-    """The one partition that all rows are in, if the file can be taken byte for byte; none if it must be rewritten."""
+    """The one partition that all rows are in, if the file can be taken byte for byte; None if it must be rewritten."""
     if not source.fits_as_it_is:
         return None
     spec_terms = splitting.terms(target.spec["fields"], target.schema)

@@ -20,7 +20,7 @@ from lakeward.tables.records.files import Intent
 from lakeward.tables.records.properties import COMPRESSION_LEVEL, TARGET_FILE_SIZE
 from lakeward.tables.records.tables import UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 
-# A table's compression -> pyarrow's codec of Parquet pages; none for no compression.
+# A table's compression -> pyarrow's codec of Parquet pages; None for no compression.
 PARQUET_CODECS: dict[str, str] = {
     "zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "none": "none", "uncompressed": "none",
 }  # fmt: skip

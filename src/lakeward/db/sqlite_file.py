@@ -47,7 +47,7 @@ class Content(NamedTuple):
 
 
 def identity(path: str) -> Identity | None:
-    """Of the file at a path; none where there is none."""
+    """Of the file at a path; None where there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -159,7 +159,7 @@ class SQLiteFile:
         return number != known.number or age < known.age or not head.startswith(_MAGIC)
 
     def _head(self, *, anew: bool = False) -> bytes | None:
-        """The file's first bytes, by a descriptor of SQLite's; none if there is none just now."""
+        """The file's first bytes, by a descriptor of SQLite's; None if there is none just now."""
         for again in (False, True):
             if again or anew:
                 self._descriptor = _descriptor_of(self._opened)

@@ -334,7 +334,7 @@ class Lake:
 
     @property
     def token(self) -> str | None:
-        """The bearer token that clients of `catalog_url` send; none if it asks for none."""
+        """The bearer token that clients of `catalog_url` send; None if it asks for none."""
         return self.serve()[1]
 
     def spark_conf(self, *, jars: bool = True) -> dict[str, str]:

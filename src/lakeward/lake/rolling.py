@@ -115,7 +115,7 @@ class RollingWriter:
                 self.rotate()
 
     def rotate(self) -> AppendResult | None:
-        """Close the open file and register it now; none if there are no rows.
+        """Close the open file and register it now; None if there are no rows.
 
         Raises as `lake.append` does: the rows of that file are then lost to the table, and the message says how many.
         """

@@ -94,7 +94,7 @@ class StorageManager:
     def create_iceberg_snapshot(
         self, namespace: NamespaceName, table: str, files: Iterable[FileInfo] = ()
     ) -> Snapshot | None:
-        """Make one snapshot of ALL that is pending, with the metadata that names it; none if nothing was pending.
+        """Make one snapshot of ALL that is pending, with the metadata that names it; None if nothing was pending.
 
         A snapshot of some of the pending files would show an engine a table that never was: `files`, where given, are
         checked to be live files of the table.

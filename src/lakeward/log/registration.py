@@ -165,7 +165,7 @@ def _result(topic: Topic, infos: Sequence[SegmentInfo]) -> LogAppendResult:
 
 
 def first_answer(registry: Registry, topic: Topic, producer: ProducerKey) -> LogAppendResult | None:
-    """What the append under this key was answered; none if there was none."""
+    """What the append under this key was answered; None if there was none."""
     with registry.database.read() as connection:
         return first_answer_in(connection, topic, producer)
 

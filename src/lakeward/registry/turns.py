@@ -56,7 +56,7 @@ def queued(registry: Registry, table: Table) -> Iterator[Turn]:
 
 
 def first(connection: sa.Connection, queue: str) -> str | None:
-    """The name of the first place; none where nobody queues."""
+    """The name of the first place; None where nobody queues."""
     now = dialect.now(connection)
     return leases.first_place(connection, queue, now, now + timedelta(seconds=LEASE_SECONDS))
 

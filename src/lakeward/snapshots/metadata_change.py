@@ -25,7 +25,7 @@ class Change(NamedTuple):
     superseded: tuple[tuple[str, str], ...] = ()  # (kind, location)
 
 
-# Gets the table, its metadata at its newest version and the registry's time; none if there is nothing to change.
+# Gets the table, its metadata at its newest version and the registry's time; None if there is nothing to change.
 Edit = Callable[[Table, Document, datetime], Change | None]
 
 

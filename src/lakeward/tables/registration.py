@@ -174,7 +174,7 @@ class _Write(NamedTuple):
 
 
 def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
-    """The answer that the batch got when it was applied; none if it was not."""
+    """The answer that the batch got when it was applied; None if it was not."""
     with registry.database.read() as connection:
         return first_answer_in(connection, table, batch)
 

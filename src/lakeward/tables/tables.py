@@ -119,7 +119,7 @@ def head(registry: Registry, identifier: TableIdentifier) -> tuple[int, int]:
 
 
 def live_version(registry: Registry, table_id: int) -> int | None:
-    """The current metadata version of a table; none if it is gone or dropped."""
+    """The current metadata version of a table; None if it is gone or dropped."""
     found = registry.database.lookups.one(tables.LIVE_VERSION, {"table_id": table_id})
     return None if found is None else int(found["version"])
 

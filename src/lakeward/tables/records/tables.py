@@ -145,7 +145,7 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch or a tag: a name for a snapshot. What is none follows the table's properties (history.expire.*)."""
+    """A branch or a tag: a name for a snapshot. What is None follows the table's properties (history.expire.*)."""
 
     name: str
     type: str  # branch | tag

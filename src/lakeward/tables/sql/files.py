@@ -117,7 +117,7 @@ def by_paths(connection: sa.Connection, paths: Iterable[str]) -> list[Registered
 def written_under(
     connection: sa.Connection, table_id: int, schema_ids: Iterable[int], spec_ids: Iterable[int]
 ) -> RegisteredFile | None:
-    """One file, live or set aside, that was written under one of the schemas or one of the specs; none if there is none."""
+    """One file, live or set aside, that was written under one of the schemas or one of the specs; None if there is none."""
     under = sa.or_(_c.schema_id.in_(list(schema_ids)), _c.spec_id.in_(list(spec_ids)))
     return record(
         RegisteredFile, connection.execute(_SELECT.where(_c.table_id == table_id, under).limit(1)).one_or_none()
