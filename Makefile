@@ -73,7 +73,7 @@ test-integration: $(INSTALLED) $(JARS)
 	$(call suite,tests/integration,$(PYTEST))
 
 test-faults: $(INSTALLED) $(JARS)
-	$(call suite,tests/faults,$(PYTEST))
+	$(call suite,tests/faults,$(SHARED))
 
 docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from pathlib import Path
 
@@ -12,15 +14,18 @@ from lakeward.tables import tables
 from tests.contract.db import processes
 from tests.support.registries import NAME, assert_exact, make_table, open_at, register, rows_of
 
-WRITES = 60
 KILLS = 5
+BETWEEN = 60  # so many files are registered between two kills
 
 
-def write(url: str, folder: Path) -> None:
-    """Register files, and make free space in the middle of the database by trimming the feed."""
+def write(url: str, folder: Path, enough: Path) -> None:
+    """Register files, and make free space in the middle of the database by trimming the feed. At the end say how many."""
     with open_at(url, folder) as registry:
         table = tables.load(registry, NAME)
-        for number in range(WRITES):
+        for number in itertools.count():
+            if enough.exists():
+                (folder / f"registered-{os.getpid()}").write_text(str(10 * number))
+                break
             register(registry, table, *[(1, 2)] * 10)
             if number % 5 == 4:
                 with registry.database.transaction() as connection:
@@ -44,21 +49,23 @@ def files(registry: Registry) -> int:
 def test_upkeep_that_is_killed_costs_no_writer_a_write(made_url: str, tmp_path: Path) -> None:
     with open_at(made_url, tmp_path) as registry:
         table = make_table(registry)
-        writers = processes.start(write, [(made_url, tmp_path)] * 2)
-        kills = 0
-        while processes.running(writers):
+        enough = tmp_path / "enough"
+        writers = processes.start(write, [(made_url, tmp_path, enough)] * 2)
+        for _ in range(KILLS):
             [looking_after] = processes.start(look_after_for_ever, [(made_url, tmp_path)])
-            until = files(registry) + 2 * WRITES * 10 // (KILLS + 2)
-            while files(registry) < until and processes.running(writers):
+            until = files(registry) + BETWEEN
+            while files(registry) < until:
+                assert all(writer.is_alive() for writer in writers)
                 time.sleep(0.01)
             looking_after.kill()
             looking_after.join()
-            kills += 1
+        enough.touch()
         processes.expect_success(writers)
-        assert kills >= KILLS and files(registry) == 2 * WRITES * 10
+        registered = sum(int(said.read_text()) for said in tmp_path.glob("registered-*"))
+        assert registered == files(registry) >= KILLS * BETWEEN
         assert_exact(registry, table)
         database_upkeep.vacuum(registry, full=True)
-        assert len(rows_of(registry, "table_files")) == 2 * WRITES * 10
+        assert len(rows_of(registry, "table_files")) == registered
         if registry.database.is_sqlite:
             with registry.database.read() as connection:
                 assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
