@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 import lakeward
 from tests.support import duck
@@ -21,13 +23,23 @@ def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def run(program: str, folder: Path) -> str:
-    """What a program prints in an empty folder, without settings from outside."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEWARD_")}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture
+def run(spark_process: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """What a program prints in an empty folder, without settings from outside, on the Spark that is there, which goes on.
+
+    That the README's program starts one of its own is tried with the wheel.
+    """
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("LAKEWARD_")]:
+        monkeypatch.delenv(name)
+
+    def printed_by(program: str) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(program, "program", "exec"), {"__name__": "__main__"})
+        return printed.getvalue()
+
+    return printed_by
 
 
 def test_the_readme_shows_the_example() -> None:
@@ -36,24 +48,20 @@ def test_the_readme_shows_the_example() -> None:
     assert len(block.splitlines()) <= 20
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_readmes_program_writes_a_table_and_reads_it_back(tmp_path: Path) -> None:
+def test_the_readmes_program_writes_a_table_and_reads_it_back(run: Callable[[str], str]) -> None:
     [block] = python_blocks("README.md")
-    printed = run(block, tmp_path)
+    printed = run(block)
     assert re.search(r"registered 1000 rows in \d+ files", printed)  # one for each of Spark's tasks and each day
     assert re.search(r"\|Oslo\|\s*250249\.50\|", printed) and re.search(r"\|Lima\|\s*499000\.50\|", printed)
     assert "334 orders from Oslo" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_tutorials_programs_run_one_after_the_other(tmp_path: Path) -> None:
+def test_the_tutorials_programs_run_one_after_the_other(run: Callable[[str], str]) -> None:
     """The tutorial says in comments what is printed; each of these lines must come."""
     blocks = python_blocks("docs/tutorial.md")
     promised = [line for block in blocks for line in re.findall(r"^# -> (.*)$", block, re.MULTILINE)]
     assert promised
-    printed = run("\n".join(blocks), tmp_path).splitlines()
+    printed = run("\n".join(blocks)).splitlines()
     assert [line for line in promised if line not in printed] == []
 
 
@@ -69,11 +77,10 @@ def test_the_tutorials_duckdb_statements_read_a_served_table(lake: lakeward.Lake
         assert connection.execute(statements).fetchall() == [("Oslo", Decimal("6.00"))]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_programs_of_the_page_on_topics_run_one_after_the_other(tmp_path: Path) -> None:
+def test_the_programs_of_the_page_on_topics_run_one_after_the_other(run: Callable[[str], str], tmp_path: Path) -> None:
+    """But for the folder's whole path, since the Spark that is there was started in another one."""
     blocks = python_blocks("docs/how-to/topics.md")
     promised = [line for block in blocks for line in re.findall(r"^# -> (.*)$", block, re.MULTILINE)]
     assert len(promised) >= 8
-    printed = run("\n".join(blocks), tmp_path).splitlines()
+    printed = run("\n".join(blocks).replace("lakehouse/", f"{tmp_path}/lakehouse/")).splitlines()
     assert [line for line in promised if line not in printed] == []
