@@ -131,7 +131,7 @@ def _primitive_plan(source: pa.DataType, target: pa.DataType, path: str, written
             "assume_timezone says which zone is meant" if source.tz is None else "cast it to UTC without a zone before"
         )
         raise refused(path, source, target, way)
-    if _widens(source, target):
+    if widens(source, target):
         return lambda array: pc.cast(array, target)
     if pt.is_integer(source) and pt.is_floating(target):
         return lambda array: _whole_to_floating(array, target, path)
@@ -154,7 +154,11 @@ def _is_bytes(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in is_bytes)
 
 
-def _widens(source: pa.DataType, target: pa.DataType) -> bool:
+# Decimal digits of their values, at most.
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+def widens(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of the source type is one of the target type, and Arrow casts it."""
     if pt.is_integer(target) and pt.is_integer(source):
         narrower_unsigned = pt.is_unsigned_integer(source) and source.bit_width < target.bit_width
@@ -162,8 +166,11 @@ def _widens(source: pa.DataType, target: pa.DataType) -> bool:
     if pt.is_floating(target):
         return bool(pt.is_floating(source) and source.bit_width <= target.bit_width)
     if pt.is_decimal(target):
+        whole_digits = target.precision - target.scale
+        if source in _DIGITS:
+            return bool(_DIGITS[source] <= whole_digits)
         fits = pt.is_decimal(source) and source.scale <= target.scale
-        return bool(fits and source.precision - source.scale <= target.precision - target.scale)
+        return bool(fits and source.precision - source.scale <= whole_digits)
     if pt.is_string(target):
         return _is_text(source)
     if pt.is_binary(target):

@@ -160,18 +160,32 @@ def _fit_map(text: str, have: MapType, wanted: MapType, table: str, path: str) -
 
 def _widens(have: DataType, wanted: DataType) -> bool:
     """Whether every value of one type is a value of the other, so that a cast can neither fail nor change it."""
+    from pyspark.sql.types import CharType, StringType, VarcharType
+
+    from lakeward.arrow.casts import widens
+
+    if isinstance(have, CharType | VarcharType):
+        return isinstance(wanted, StringType)
+    source, target = _number(have), _number(wanted)
+    return source is not None and target is not None and widens(source, target)
+
+
+def _number(kind: DataType) -> pa.DataType | None:
+    """Arrow's type of a Spark type of numbers; None for any other."""
+    import pyarrow as pa
     from pyspark.sql import types as t
 
-    digits: dict[type[t.DataType], int] = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 19}
-    if type(have) in digits:
-        if type(wanted) in digits:
-            return digits[type(have)] < digits[type(wanted)]
-        return isinstance(wanted, t.DecimalType) and wanted.precision - wanted.scale >= digits[type(have)]
-    if isinstance(have, t.DecimalType) and isinstance(wanted, t.DecimalType):
-        return wanted.scale >= have.scale and wanted.precision - wanted.scale >= have.precision - have.scale
-    if isinstance(have, t.FloatType) and isinstance(wanted, t.DoubleType):
-        return True
-    return isinstance(have, t.CharType | t.VarcharType) and isinstance(wanted, t.StringType)
+    if isinstance(kind, t.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    plain: dict[type[t.DataType], pa.DataType] = {
+        t.ByteType: pa.int8(),
+        t.ShortType: pa.int16(),
+        t.IntegerType: pa.int32(),
+        t.LongType: pa.int64(),
+        t.FloatType: pa.float32(),
+        t.DoubleType: pa.float64(),
+    }
+    return plain.get(type(kind))
 
 
 def quoted(name: str) -> str:
