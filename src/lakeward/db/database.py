@@ -690,5 +690,7 @@ def _reason(error: sa.exc.DBAPIError) -> str:
 
 
 def _refusal(error: sa.exc.DBAPIError) -> str:
+    if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+        return f"{_reason(error)}; bring it back from a backup"
     said = str(error.orig).strip()
     return said.splitlines()[0] if said else _reason(error)
