@@ -68,7 +68,7 @@ def append(
 ) -> None:
     """Append files to a table.
 
-    All are checked before the first is copied in; the originals are not touched.
+    All are registered together, or none; the originals are not touched.
     """
     attended = batch is None  # what has a key is a job's, and is to be repeated until it is done
     sync_or_not = "sync" if sync else None
