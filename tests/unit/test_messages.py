@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import lakeward
+from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.config import load_settings
-from lakeward.errors import FileRefused, InvalidSetting, StorageError
-from lakeward.iceberg import metadata
+from lakeward.errors import FileRefused, InvalidFilter, InvalidSchema, InvalidSetting, StorageError
+from lakeward.iceberg import metadata, types
+from lakeward.iceberg.schemas import schema_from
 from lakeward.storage.parquet_footers import decode_footer
 
 SOURCE = Path(lakeward.__path__[0])
@@ -241,3 +245,35 @@ def test_a_damaged_footer_is_told_in_our_words() -> None:
     with pytest.raises(FileRefused) as refused:
         decode_footer(b"PAR1 and nothing")
     assert "16 bytes" in str(refused.value) and str(refused.value.__cause__) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        ({"type": "list", "element": "int"}, "lacks 'element-required'"),
+        ({"type": "map", "key": "int", "value": "int"}, "lacks 'value-required'"),
+        ({"type": "struct"}, "lacks 'fields'"),
+        ({"type": "struct", "fields": 5}, "fields that are no list"),
+        ({"type": "struct", "fields": ["id"]}, "column 'id' is no object"),
+        ({"type": "struct", "fields": [{"name": "id"}]}, "lacks 'type'"),
+        ({"type": []}, "neither struct, list nor map"),
+        (None, "neither struct, list nor map"),
+    ],
+)
+def test_a_damaged_document_of_a_type_says_what_is_wrong_with_it(document: Any, what: str) -> None:
+    with pytest.raises(InvalidSchema, match=re.escape(what)):
+        types.checked(document)
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        (pc.field("none") == 1, "the table has id"),
+        (pc.field("id") == "a", "the table has id|of another type|go together"),
+    ],
+)
+def test_a_filter_of_arrows_that_does_not_fit_says_why(expression: pc.Expression, why: str) -> None:
+    schema, _ = schema_from({"id": "long"})
+    with pytest.raises(InvalidFilter, match=why) as refused:
+        bind_filter(parse_filter(expression) or Filter(), schema)
+    assert str(refused.value.__cause__) not in str(refused.value)
