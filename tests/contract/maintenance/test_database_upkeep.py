@@ -97,7 +97,9 @@ def test_a_new_sqlite_file_can_give_pages_back(tmp_path: Path) -> None:
 
 def test_a_file_of_an_earlier_version_gives_nothing_back_until_it_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    sqlite3.connect(path).executescript("PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL; CREATE TABLE t (a); DROP TABLE t")
+    sqlite3.connect(path).executescript(
+        "PRAGMA auto_vacuum = NONE; PRAGMA journal_mode = WAL; CREATE TABLE t (a); DROP TABLE t"
+    )
     with open_at(f"sqlite:///{path}", tmp_path) as registry:
         fill(registry)
         trim(registry)
