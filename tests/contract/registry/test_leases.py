@@ -15,8 +15,8 @@ from lakeward.cli.main import app
 from lakeward.db import dialect, schema
 from lakeward.db.dialect import begins
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
-from lakeward.maintenance import cleaner, clock, recovery
-from lakeward.registry import Registry, intents, leases, turns
+from lakeward.maintenance import cleaner, recovery
+from lakeward.registry import Registry, clock, intents, leases, turns
 from lakeward.tables import snapshots, tables
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
 from tests.support.waiting import until
