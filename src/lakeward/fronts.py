@@ -60,7 +60,7 @@ class _Bound:
     def __get__(self, instance: object, owner: type) -> Any:
         method = self._method()
         setattr(self._owner, self._name, method)
-        return getattr(owner if instance is None else instance, self._name)
+        return method.__get__(instance, owner)  # not what the instance has by that name: `super()` asks too
 
     def _method(self) -> Callable[..., Any]:
         function, first, own, also = self._find(), self._first, self._own, self._also

@@ -43,6 +43,22 @@ def test_a_bound_function_gets_the_registry_what_is_fixed_and_what_the_front_has
     assert front.late("good day", "Ann", mark="") == "r: good day Ann"
 
 
+def test_a_subclass_that_calls_the_method_it_overrides_runs_once() -> None:
+    class Base:
+        registry = "r"
+        greet = bound(_greet)
+
+    calls = []
+
+    class Derived(Base):
+        def greet(self, *arguments: Any, **named: Any) -> str:
+            calls.append(arguments)
+            return super().greet(*arguments, **named)
+
+    assert Derived().greet("good day", "Ann") == "r: good day Ann!"
+    assert calls == [("good day", "Ann")]
+
+
 def test_an_argument_has_its_other_name_and_both_at_once_are_refused() -> None:
     hello: Any = Front().hello
     assert hello(whom="Ann") == hello(name="Ann")
