@@ -38,12 +38,16 @@ def check_name(name: str) -> str:
     return name
 
 
-def _check_count(count: int) -> None:
-    validation.whole(count, "partition_count", 1, MAX_PARTITIONS)
+def _count(value: int) -> int:
+    return validation.whole(value, "partition_count", 1, MAX_PARTITIONS)
 
 
-def _check_settings(retention_ms: int | None, config: Mapping[str, str]) -> None:
-    validation.whole_or_none(retention_ms, "retention_ms", 0)  # None keeps records for ever
+def _retention(value: int | None) -> int | None:
+    """None keeps records for ever."""
+    return validation.whole_or_none(value, "retention_ms", 0)
+
+
+def _check_config(config: Mapping[str, str]) -> None:
     for key, value in config.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")
@@ -84,8 +88,8 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
         TopicAlreadyExists, InvalidName, InvalidInput, InvalidSchema.
     """
     name = check_name(config.name)
-    _check_count(config.partition_count)
-    _check_settings(config.retention_ms, config.config)
+    count, retention = _count(config.partition_count), _retention(config.retention_ms)
+    _check_config(config.config)
     value_schema = _value_schema(config.value_schema)
     topic_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
@@ -94,8 +98,8 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
             "topic_uuid": topic_uuid,
             "warehouse_id": registry.warehouse.warehouse_id,
             "name": name,
-            "partition_count": config.partition_count,
-            "retention_ms": config.retention_ms,
+            "partition_count": count,
+            "retention_ms": retention,
             "config": dict(config.config),
             "value_schema": value_schema,
             "location": topic_location(registry.warehouse.location, name, topic_uuid),
@@ -107,7 +111,7 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
                 topic_id = topics.insert(connection, values)
         except sa.exc.IntegrityError as error:
             raise TopicAlreadyExists(f"Topic already exists: {name}") from error
-        partitions.insert(connection, topic_id, range(config.partition_count), now)
+        partitions.insert(connection, topic_id, range(count), now)
         made = topics.by_id(connection, topic_id)
     assert made is not None
     return made
@@ -196,8 +200,7 @@ def update(
     """
     with registry.database.transaction() as connection:
         found = _locked(connection, registry, topic)
-        count = found.partition_count if partition_count is None else partition_count
-        _check_count(count)
+        count = _count(found.partition_count if partition_count is None else partition_count)
         if count < found.partition_count:
             raise InvalidInput(
                 f"partition_count {count} is less than the {found.partition_count} of {found.name}: partitions hold records, and "
@@ -205,8 +208,8 @@ def update(
             )
         laid = {**found.config, **(config or {})}
         merged = {key: value for key, value in laid.items() if value is not None}
-        retention = found.retention_ms if retention_ms == KEEP else retention_ms
-        _check_settings(retention, merged)
+        retention = _retention(found.retention_ms if retention_ms == KEEP else retention_ms)
+        _check_config(merged)
         now = dialect.now(connection)
         topics.update(
             connection,

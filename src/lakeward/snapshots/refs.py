@@ -86,7 +86,7 @@ def _milliseconds(age: timedelta | None) -> int | None:
 
 
 def _create(registry: Registry, table: Table, ref: SnapshotRef, replace: bool) -> SnapshotRef:
-    _check(ref)
+    ref = _checked(ref)
     is_current = ref.snapshot_id == CURRENT
     if is_current:
         flush(registry, table.table_id, "manual")
@@ -154,15 +154,18 @@ def snapshot_of(registry: Registry, table: Table, name: str) -> int:
     return find(current, read_document(registry, current) or {}, name).snapshot_id
 
 
-def _check(ref: SnapshotRef) -> None:
+def _checked(ref: SnapshotRef) -> SnapshotRef:
     check_level(ref.name, ref.type)
     _check_not_main(ref.name)
     if ref.name.isdecimal():
         raise InvalidName(f"{ref.type} {ref.name!r} looks like a snapshot's id; use a name with a letter in it")
-    for option, most in (("min_snapshots_to_keep", INT), ("max_snapshot_age_ms", LONG), ("max_ref_age_ms", LONG)):
-        validation.whole_or_none(getattr(ref, option), f"{option} of {ref.type} {ref.name!r}:", 1, most)
+    numbers = {
+        option: validation.whole_or_none(getattr(ref, option), f"{option} of {ref.type} {ref.name!r}:", 1, most)
+        for option, most in (("min_snapshots_to_keep", INT), ("max_snapshot_age_ms", LONG), ("max_ref_age_ms", LONG))
+    }
     if ref.type == "tag" and (ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None):
         raise InvalidInput(f"tag {ref.name!r} names one snapshot: only a branch has others to keep")
+    return msgspec.structs.replace(ref, **numbers)
 
 
 def _check_not_main(name: str) -> None:

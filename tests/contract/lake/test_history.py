@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -184,6 +185,13 @@ def test_a_snapshot_with_a_tag_outlives_expiry_and_clean_up_until_the_tag_is_dro
     assert lake.expire_snapshots(NAME, timedelta(0)).snapshots == [first]
     assert lake.clean().footers == 1
     assert_true(lake)
+
+
+def test_a_count_of_numpys_is_taken_as_a_number(lake: Lake) -> None:
+    add(lake, 1)
+    lake.flush(NAME)
+    assert lake.create_branch(NAME, "b", keep=np.int64(3)).min_snapshots_to_keep == 3  # type: ignore[arg-type]
+    assert [ref.min_snapshots_to_keep for ref in lake.refs(NAME) if ref.name == "b"] == [3]
 
 
 def test_a_branch_keeps_as_many_of_its_snapshots_as_it_says(lake: Lake) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lakeward import ConsumerOffset, Lake, MetadataStore, Partition, SegmentInfo, TopicConfig, aio
@@ -106,6 +107,13 @@ def test_settings_that_make_no_sense_are_refused(store: MetadataStore, config: d
     with pytest.raises(InvalidInput):
         store.create_topic(TopicConfig("other", **config))
     assert store.get_topic("other") is None
+
+
+def test_whole_numbers_of_numpy_are_taken_as_numbers(store: MetadataStore) -> None:
+    made = store.create_topic(TopicConfig("other", partition_count=np.int64(2), retention_ms=np.int64(5)))  # type: ignore[arg-type]
+    assert (made.partition_count, made.retention_ms) == (2, 5)
+    changed = store.update_topic_config("other", partition_count=np.int64(3), retention_ms=np.int64(7))  # type: ignore[arg-type]
+    assert (changed.partition_count, changed.retention_ms) == (3, 7)
 
 
 def test_a_topic_twice_is_refused(store: MetadataStore) -> None:
