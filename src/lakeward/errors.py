@@ -455,5 +455,6 @@ def error_code(error: BaseException) -> str:
 
 def says(error: BaseException, *texts: str) -> bool:
     """Whether one of the texts is in what a library's error says: that is looked at, and told nobody."""
-    said = str(error)
+    # SQLAlchemy's own error has the driver's, and beside what that says the statement and its values.
+    said = str(getattr(error, "orig", None) or error)
     return any(text in said for text in texts)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from lakeward.db.database import Database
-from lakeward.errors import LakewardError
+from lakeward.errors import LakewardError, RegistryUnavailable
 from tests.support.postgres import PostgresServer
 
 
@@ -48,6 +51,21 @@ def test_why_postgresql_is_not_reached_is_told(
     assert what in str(error) and way in str(error)
     assert any("connection" in said or "resolve" in said for said in causes(error)), "the driver's words are chained"
     assert not any(said in str(error) for said in causes(error))
+
+
+@pytest.mark.parametrize("word", ["resolve", "refused", "does not exist"])
+def test_the_words_of_a_statement_are_no_cause_of_a_connection_that_breaks(pg_url: str, word: str) -> None:
+    database = Database(pg_url)
+    try:
+        with pytest.raises(RegistryUnavailable) as broken, database.read() as connection:
+            driver = connection.connection.dbapi_connection
+            assert isinstance(driver, psycopg.Connection)
+            with socket.socket(fileno=os.dup(driver.fileno())) as open_:
+                open_.shutdown(socket.SHUT_RDWR)
+            connection.execute(sa.text("SELECT :text"), {"text": word})
+        assert "does not answer: the connection broke" in str(broken.value)
+    finally:
+        database.close()
 
 
 def test_why_a_sqlite_file_is_not_read_is_told(tmp_path: Path) -> None:
