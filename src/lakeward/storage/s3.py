@@ -48,7 +48,7 @@ _BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "T
 # What pyarrow says where there was no answer; it has no error of its own for that.
 _UNREACHED = (
     *("curlCode", "NETWORK_CONNECTION", "SERVICE_UNAVAILABLE", "SLOW_DOWN", "ouldn't connect"),
-    *("timeout", "Timeout", "timed out", "Timed out", "time out"),
+    *("timeout", "Timeout", "TIMEOUT", "timed out", "Timed out", "time out"),
 )
 _CHECKSUMS = ("SHA256", "SHA1", "CRC64NVME", "CRC32C", "CRC32")  # of what the store may keep, the strongest first
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakeward.errors import StorageError
-from lakeward.storage.s3 import S3Engine
+from lakeward.errors import StorageError, StorageUnavailable
+from lakeward.storage.s3 import S3Engine, _mapped
 
 
 @pytest.fixture
@@ -42,3 +42,11 @@ def test_a_store_that_is_silent_is_an_error_in_bounded_time(silent: str) -> None
         for waiting in [pool.submit(call, engine) for call in CALLS]:
             with pytest.raises(StorageError):
                 waiting.result()
+
+
+def test_a_store_that_gave_up_waiting_for_the_request_is_in_trouble_and_not_refusing_it() -> None:
+    said = (
+        "When reading 'key': AWS Error REQUEST_TIMEOUT during GetObject operation: not read from or written to in time"
+    )
+    with pytest.raises(StorageUnavailable, match="try again"), _mapped("read", "s3://bucket/key"):
+        raise OSError(said)
