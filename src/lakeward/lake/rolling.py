@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
@@ -209,6 +209,10 @@ class _Checked(NamedTuple):
     broken: list[BrokenRow]
 
 
+class _GivenUp(Exception):
+    """What was written is not to be committed."""
+
+
 class _OpenFile:
     """One write under way: a thread writes what comes through a queue, below the prefix of one intent."""
 
@@ -289,4 +293,8 @@ class _OpenFile:
             if not self._files.done() or error is not self._files.exception():
                 raise  # the file's thread may have failed, which changes nothing here
         self._files.exception()
-        intents.give_up(self._registry, self.intent)
+        with (
+            suppress(_GivenUp),
+            self._declared,
+        ):  # which gives the write up once: left open, it would again when it is forgotten
+            raise _GivenUp

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from lakeward import Lake
 from lakeward.errors import FileRefused, InvalidInput, InvalidSchema, StorageError, TableNotFound
 from lakeward.lake import RollingWriter
+from lakeward.lake.rolling import _OpenFile
+from lakeward.tables import tables
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import assert_exact, rows_of
 from tests.support.waiting import until
@@ -112,6 +115,17 @@ def test_a_missing_partition_column_is_refused_and_not_filed_under_null(lake: La
         assert refused.value.reason == "missing_column"
         writer.write({"id": 2, "name": None})
     assert lake.table("sales.parts").row_count == 1
+
+
+def test_a_file_that_was_given_up_costs_nothing_when_it_is_forgotten(lake: Lake) -> None:
+    commits: list[None] = []
+    file = _OpenFile(lake.registry, *tables.load_with_metadata(lake.registry, NAME))
+    file.give_up()
+    lake.registry.database.on_commit(lambda: commits.append(None))
+    del file
+    gc.collect()
+    assert commits == []
+    assert_nothing_left_over(lake, NAME)
 
 
 def test_a_block_that_fails_leaves_its_rows_out_and_no_file_over(lake: Lake) -> None:
