@@ -57,15 +57,22 @@ class Waits:
         """While the block uses the connection."""
         driver: Any = connection.connection.dbapi_connection
         mine = _Watched(driver.info.backend_pid)
-        self._watched.add(mine)
-        if not self._is_at_work:
-            self._worker.wake(SAY_SECONDS)
-            self._is_at_work = True
         try:
+            self._watched.add(mine)
+            if not self._is_at_work:
+                self._begin()
             yield
         finally:
             self._told.holder = mine.holder
             self._watched.discard(mine)
+
+    def _begin(self) -> None:
+        try:
+            self._worker.wake(SAY_SECONDS)
+        except RuntimeError as error:  # the machine has no thread left, and a transaction needs none
+            self._not_looked(error)
+        else:
+            self._is_at_work = True
 
     def holder(self) -> str:
         """For whom this thread waited, when its last block ended."""

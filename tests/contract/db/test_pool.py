@@ -7,6 +7,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from lakeward.db.database import Database
 from lakeward.log import topics
 from lakeward.metadata import MetadataManager
 from lakeward.ops import operation_statistics
@@ -50,3 +51,15 @@ def test_a_given_engine_says_how_many_there_are(made_url: str) -> None:
         assert (manager.registry.settings.pool_size, manager.registry.settings.pool_overflow) == (2, 1)
         assert manager.get_sync_statistics()["connection_pool"]["size"] == 2
     engine.dispose()
+
+
+def test_transactions_go_on_where_the_machine_has_no_thread_left(pg_url: str) -> None:
+    database = Database(pg_url)
+    before = threading.stack_size(1 << 46)  # more memory than there is: no thread starts
+    try:
+        for _ in range(2):
+            with database.transaction() as connection:
+                assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    finally:
+        threading.stack_size(before)
+        database.close()
