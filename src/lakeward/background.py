@@ -115,7 +115,7 @@ class Worker:
             while not self.is_stopped:
                 left = me.left()
                 if left > 0:
-                    self._changed.wait(None if left == math.inf else left)
+                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
                 elif me.is_ending:
                     self._running.remove(me)  # in one with the look: whoever wakes it from now on starts another
                     return False

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import sqlalchemy as sa
 
+from lakeward import validation
 from lakeward.background import Worker
 from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
@@ -150,7 +151,13 @@ def held(
     Args:
         good_until: told the moment of `clock` until which nobody else can have the lease, at each renewal. It goes on while a
             process is stopped or its machine suspended, so a process that wakes up sees at once that its time has passed.
+
+    Raises:
+        LeaseHeld: as `acquire`.
+        InvalidInput: `seconds` is no length of time above 0, or thousands of years.
     """
+    validation.span(seconds, "seconds", "seconds")
+    pace = steady(seconds / 3)  # before the lease is taken: what refuses the time would leave it taken
     asked = clock()
     lease = acquire(registry, name, seconds=seconds, wait=wait, locked=locked)
     if good_until is not None:
@@ -166,9 +173,9 @@ def held(
             good_until(asked + seconds)
         return seconds / 3
 
-    keeper = Worker(f"lakeward-lease-{name}", keep, retry=steady(seconds / 3), failed=partial(_not_renewed, lease=name))
-    keeper.wake(seconds / 3)
+    keeper = Worker(f"lakeward-lease-{name}", keep, retry=pace, failed=partial(_not_renewed, lease=name))
     try:
+        keeper.wake(seconds / 3)
         yield lease
     finally:
         keeper.stop()

@@ -133,6 +133,7 @@ def hold(
     Raises:
         TableNotFound, InvalidName.
         LeaseHeld: somebody else holds them still after `wait` seconds.
+        InvalidInput: `seconds` is no length of time above 0, or thousands of years.
     """
     table = table_of(registry, name)
     return leases.held(registry, hold_name(table), seconds=seconds, wait=wait, locked=[table.table_id])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lakeward.cli.main import app
 from lakeward.db import dialect, schema
 from lakeward.db.dialect import begins
-from lakeward.errors import LakewardError, LeaseHeld, LeaseLost
+from lakeward.errors import InvalidInput, LakewardError, LeaseHeld, LeaseLost
 from lakeward.maintenance import cleaner, recovery
 from lakeward.registry import Registry, clock, intents, leases, turns
 from lakeward.tables import snapshots, tables
@@ -123,6 +123,19 @@ def test_a_held_lease_outlives_its_time_and_is_free_after_the_block(registry: Re
     with registry.database.read() as connection:
         assert leases.is_held(connection, "l")
         assert not leases.is_held(connection, "other")
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, 1e-7, 1.2e11, float("nan")])
+def test_a_time_that_no_lease_has_is_refused_and_leaves_nothing_held(registry: Registry, seconds: float) -> None:
+    with pytest.raises(InvalidInput), leases.held(registry, "l", seconds=seconds):
+        pass
+    leases.acquire(registry, "l", seconds=1)
+
+
+def test_a_lease_of_centuries_is_held_and_let_go(registry: Registry) -> None:
+    with leases.held(registry, "l", seconds=3e10), pytest.raises(LeaseHeld):
+        leases.acquire(registry, "l", seconds=1)
+    leases.acquire(registry, "l", seconds=1)
 
 
 def test_an_error_of_the_block_stays_the_error_though_the_lease_was_lost(registry: Registry) -> None:
