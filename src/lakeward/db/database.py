@@ -315,7 +315,7 @@ class Database:
     def _commit(self, connection: sa.Connection, transaction: sa.RootTransaction) -> None:
         """COMMIT. From here on all that goes wrong leaves it unknown whether it did, but for a database that lives and said no.
 
-        The transaction then stands, or is no more, and there is nothing to ask for: the intents settle it (settling.py).
+        The transaction then stands, or is no more, and there is nothing to ask for: the intents settle it (registry/intents.py).
         """
         try:
             transaction.commit()
