@@ -35,7 +35,6 @@ from lakeward.tables import registration
 from lakeward.tables.records import properties
 from tests.support.lakes import ROWS, make_table, open_lake
 
-
 NAME = "sales.orders"
 COMPACTOR = {"component": "compactor"}
 

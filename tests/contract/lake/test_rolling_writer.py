@@ -17,7 +17,6 @@ from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, obje
 from tests.support.registries import assert_exact, rows_of
 from tests.support.waiting import until
 
-
 NAME = "sales.orders"
 
 
