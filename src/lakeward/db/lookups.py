@@ -11,15 +11,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import sqlalchemy as sa
 
 from lakeward.db import dialect, waits
 from lakeward.db.drivers import POSTGRESQL_ARGUMENTS, UNSTORABLE, cut, prepare_session, unstorable
 from lakeward.db.prepared import Prepared, Row
-
-if TYPE_CHECKING:
-    from lakeward.db.database import Database
-
+from lakeward.db.sqlite_file import SQLiteFile
 
 _SNAPSHOT = b"SELECT pg_current_snapshot()"
 # Every look-up has its index. Statistics of tables that fill and empty all the time, such as the feed, say otherwise.
@@ -47,10 +47,23 @@ class _Own:
             self.connection.close()
 
 
+class Source(Protocol):
+    """What look-ups need of a Database, which has them."""
+
+    engine: sa.Engine
+    url: sa.URL
+    metadata_schema: str
+    is_sqlite: bool
+    file: SQLiteFile | None
+
+    def check_usable(self) -> None: ...
+    def read(self) -> AbstractContextManager[sa.Connection]: ...
+
+
 class Lookups:
     """One for each Database."""
 
-    def __init__(self, database: Database, limit: int | None = None) -> None:
+    def __init__(self, database: Source, limit: int | None = None) -> None:
         """`limit`: threads that have a connection of their own; the others take the way of all reads."""
         self._limit, self._opening = limit, 0
         self._database = database
