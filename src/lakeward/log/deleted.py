@@ -8,19 +8,12 @@ from lakeward.log.records import Topic
 from lakeward.log.sql import topics
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import intents, leases
-from lakeward.tables.sql import retired
 
 
 def due(registry: Registry) -> list[Topic]:
     """Those of this handle's warehouse, the longest deleted first."""
     with registry.database.read() as connection:
         return topics.deleted(connection, registry.below, dialect.now(connection))
-
-
-def has_files(registry: Registry, topic: Topic) -> bool:
-    """Whether some of its files are in quarantine still."""
-    with registry.database.read() as connection:
-        return retired.any_of(connection, topic)
 
 
 @retried

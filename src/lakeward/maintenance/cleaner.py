@@ -122,8 +122,7 @@ def _purge(registry: Registry, table: Table) -> None:
 
 def _forget(registry: Registry, owner: Table | Topic) -> bool:
     """End a dropped table, or a deleted topic, whose files are gone: its folder first, then its rows."""
-    has_files = deleted.has_files(registry, owner) if isinstance(owner, Topic) else dropped.has_files(registry, owner)
-    if has_files:
+    if retirement.has_retired(registry, owner):
         return False
     prefix = owner.location + "/"
     registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone

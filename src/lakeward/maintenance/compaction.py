@@ -21,7 +21,7 @@ from lakeward.errors import IntentLost, LeaseLost, RegistryUnavailable, TableNot
 from lakeward.iceberg.listing import write_listing
 from lakeward.logs import log
 from lakeward.maintenance.compaction_plan import Job, Plan, plan
-from lakeward.ops.failures import log_failure
+from lakeward.ops.failures import insert_failure, not_recorded
 from lakeward.ops.records.operations import SyncMode
 from lakeward.ops.run_recorder import Recorder, of_table
 from lakeward.registry import Registry, intents, leases
@@ -159,7 +159,10 @@ class _Run:
         if self._recorder is not None:
             self._recorder.end(error)
         elif isinstance(error, Exception) and not isinstance(error, TableNotFound):
-            log_failure(self._registry, error, ".".join(self._table.namespace), self._table.name)
+            try:
+                insert_failure(self._registry, error, ".".join(self._table.namespace), self._table.name)
+            except Exception as problem:
+                not_recorded(error, problem)
 
 
 def lease_name(table: Table) -> str:

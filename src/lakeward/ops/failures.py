@@ -19,33 +19,6 @@ MAX_MESSAGE = 4_000  # characters of an error's message: Spark's hold the traces
 MAX_TRACE = 64_000
 
 
-def log_failure(
-    registry: Registry,
-    error: BaseException,
-    schema_name: str,
-    table_name: str | None = None,
-    *,
-    sync_run_id: int | None = None,
-    operation: OperationType | None = None,
-    details: Any = None,
-    failure_key: str | None = None,
-) -> None:
-    """Write an error down with its stack trace; nothing is tried again by itself. Where that fails, it is logged."""
-    try:
-        insert_failure(
-            registry,
-            error,
-            schema_name,
-            table_name,
-            sync_run_id=sync_run_id,
-            operation=operation,
-            details=details,
-            failure_key=failure_key,
-        )
-    except Exception as problem:
-        not_recorded(error, problem, sync_run_id)
-
-
 def insert_failure(
     registry: Registry,
     error: BaseException,
@@ -58,7 +31,7 @@ def insert_failure(
     failure_key: str | None = None,
     connection: sa.Connection | None = None,
 ) -> None:
-    """As `log_failure`, maybe in the caller's transaction. Raises what `error_log.log` does."""
+    """Write an error down with its stack trace; nothing is tried again by itself. Raises what `error_log.log` does."""
     error_log.log(
         registry,
         schema_name[:MAX_NAME_LENGTH],

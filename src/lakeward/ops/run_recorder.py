@@ -25,7 +25,7 @@ from lakeward.errors import error_code
 from lakeward.logs import log
 from lakeward.names import MAX_NAME_LENGTH, TableIdentifier
 from lakeward.ops import runs
-from lakeward.ops.failures import insert_failure, log_failure, message_of, not_recorded
+from lakeward.ops.failures import insert_failure, message_of, not_recorded
 from lakeward.ops.heartbeats import heartbeats_of
 from lakeward.ops.records.operations import Document, OperationType, SyncMode, SyncRun, SyncRunStatistics, SyncStatus
 from lakeward.registry.handle import Registry
@@ -164,15 +164,24 @@ class Recorder:
         if error is self._written or self._is_joined:
             return
         self._written = error
-        log_failure(
+        try:
+            self._insert_failure(error, self._id, details)
+        except Exception as problem:
+            not_recorded(error, problem, self._id)
+
+    def _insert_failure(
+        self, error: BaseException, run_id: int | None, details: Any = None, connection: sa.Connection | None = None
+    ) -> None:
+        insert_failure(
             self._registry,
             error,
             self._schema_name,
             self._table_name,
-            sync_run_id=self._id,
+            sync_run_id=run_id,
             operation=self._operation,
             details=details,
             failure_key=self._failure_key,
+            connection=connection,
         )
 
     def end(self, error: BaseException | None = None) -> None:
@@ -226,16 +235,7 @@ class Recorder:
         with self._registry.database.transaction(durable=status != SyncStatus.COMPLETED) as connection:
             run_id = self._insert_whole(connection, status, SyncRunStatistics(), dialect.now(connection), message)
             if error is not None:
-                insert_failure(
-                    self._registry,
-                    error,
-                    self._schema_name,
-                    self._table_name,
-                    sync_run_id=run_id,
-                    operation=self._operation,
-                    failure_key=self._failure_key,
-                    connection=connection,
-                )
+                self._insert_failure(error, run_id, connection=connection)
 
     def _insert_whole(
         self,

@@ -7,19 +7,13 @@ from lakeward.db.retry import retried
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import intents, leases
 from lakeward.tables.records.tables import Table
-from lakeward.tables.sql import footers, retired, tables
+from lakeward.tables.sql import footers, tables
 
 
 def due(registry: Registry) -> list[Table]:
     """Those of this handle's warehouse, the longest dropped first."""
     with registry.database.read() as connection:
         return tables.dropped_before(connection, registry.below, dialect.now(connection))
-
-
-def has_files(registry: Registry, table: Table) -> bool:
-    """Whether some of its files are in quarantine still."""
-    with registry.database.read() as connection:
-        return retired.any_of(connection, table)
 
 
 @retried

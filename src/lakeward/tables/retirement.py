@@ -14,6 +14,7 @@ from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, LakewardError, LeaseHeld
 from lakeward.iceberg.partitions import partition_fields, partition_from_path, partition_value
+from lakeward.log.records import Topic
 from lakeward.logs import log
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
@@ -305,6 +306,12 @@ def quarantine_over(registry: Registry) -> Ended:
     with registry.database.read() as connection:
         count, size = retired.ended_size(connection, registry.below, dialect.now(connection))
     return Ended(files=count, bytes=size)
+
+
+def has_retired(registry: Registry, owner: Table | Topic) -> bool:
+    """Whether some files of a table or a topic are in quarantine still."""
+    with registry.database.read() as connection:
+        return retired.any_of(connection, owner)
 
 
 @retried
