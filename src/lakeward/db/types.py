@@ -60,6 +60,11 @@ class UtcTime(TypeDecorator[datetime]):
         return datetime.fromisoformat(value) if isinstance(value, str) else value.astimezone(UTC)
 
 
+def epoch_ms(value: datetime) -> int:
+    """Milliseconds since 1970, as Iceberg's metadata and the log have a time."""
+    return int(value.timestamp() * 1000)
+
+
 def time_text(value: datetime) -> str:
     """2026-01-02T03:04:05.000006Z"""
     # msgspec writes a time quicker than isoformat does, and leaves out microseconds that are 0.

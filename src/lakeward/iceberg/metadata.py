@@ -25,7 +25,7 @@ GZIP_LEVEL = 6
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
+def new_metadata(table: Table, version: TableMetadata, when_ms: int) -> Document:
     """The first metadata of a table, without snapshots, at one version of itself.
 
     Raises:
@@ -36,7 +36,7 @@ def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
         "table-uuid": table.table_uuid,
         "location": table.location,
         "last-sequence-number": 0,
-        "last-updated-ms": now_ms,
+        "last-updated-ms": when_ms,
         "last-column-id": table.last_column_id,
         "current-schema-id": version.schema_version,
         "schemas": [],
@@ -55,11 +55,11 @@ def new_metadata(table: Table, version: TableMetadata, now_ms: int) -> Document:
     }
     if table.format_version >= 3:
         document["next-row-id"] = 0
-    return apply_version(document, version, now_ms)
+    return apply_version(document, version, when_ms)
 
 
 def apply_version(
-    document: Document, version: TableMetadata, now_ms: int, last_column_id: int = 0, last_partition_id: int = 0
+    document: Document, version: TableMetadata, when_ms: int, last_column_id: int = 0, last_partition_id: int = 0
 ) -> Document:
     """The metadata with a version's schema, partition spec, sort order and properties as the current ones.
 
@@ -80,7 +80,7 @@ def apply_version(
     partitions = [f["field-id"] for f in spec["fields"]]
     return {
         **document,
-        "last-updated-ms": max(now_ms, document["last-updated-ms"]),
+        "last-updated-ms": max(when_ms, document["last-updated-ms"]),
         "last-column-id": max([document["last-column-id"], last_column_id, *columns]),
         "current-schema-id": version.schema_version,
         "schemas": _with(document["schemas"], schema, "schema-id", same_schema),

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
+from lakeward.db.types import epoch_ms
 from lakeward.errors import InvalidInput, InvalidOffset
 from lakeward.log import groups, segments, topics
 from lakeward.log.read import Slice, Where, after_start, check_files, resolved, slice_batches
@@ -259,7 +260,7 @@ def offset_at(registry: Registry, topic: TopicRef, number: int, time_: datetime)
 
     Raises TopicNotFound, PartitionNotFound.
     """
-    wanted = int(time_.timestamp() * 1000)
+    wanted = epoch_ms(time_)
     found = topics.load(registry, topic)
     for segment in segments.iterate(registry, found, number):
         if segment.last_timestamp is not None and segment.last_timestamp < wanted:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.retry import retried
+from lakeward.db.types import epoch_ms
 from lakeward.errors import TopicNotFound
 from lakeward.log import segments, topics
 from lakeward.log.records import Partition, SegmentInfo, Topic
@@ -64,7 +65,7 @@ def enforce(registry: Registry, topic: str | None = None) -> RetentionResult:
 def _enforce_in(registry: Registry, topic: Topic, number: int) -> tuple[int, list[Kept]]:
     with registry.database.transaction() as connection:
         partition = topics.locked_partitions(connection, topic, [number])[number]
-        cutoff = int(dialect.now(connection).timestamp() * 1000) - (topic.retention_ms or 0)
+        cutoff = epoch_ms(dialect.now(connection)) - (topic.retention_ms or 0)
         offset = _first_young(connection, topic, partition, cutoff)
         if offset is None:
             return 0, []
@@ -96,7 +97,7 @@ def _newest(segment: SegmentInfo) -> int:
     if segment.last_timestamp is not None:
         return segment.last_timestamp
     assert segment.created_at is not None
-    return int(segment.created_at.timestamp() * 1000)
+    return epoch_ms(segment.created_at)
 
 
 def _furthest_behind(connection: sa.Connection, topic: Topic, number: int, offset: int) -> Kept | None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from lakeward.arrow.partitioner import partitions_of
 from lakeward.arrow.target import WriteTarget, arrow_schema
+from lakeward.db.types import epoch_ms
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE, record_schema
 from lakeward.log.file_constants import ROW, told_apart, with_file_constants
@@ -210,7 +211,7 @@ def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
     if not bounds or any(each is None or not each.has_min_max for each in bounds):
         return None, None
     first, last = min(each.min for each in bounds), max(each.max for each in bounds)
-    return int(first.timestamp() * 1000), int(last.timestamp() * 1000)
+    return epoch_ms(first), epoch_ms(last)
 
 
 def run_to_end(writer: DataStreamWriter, name: str | None = None) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.db.types import epoch_ms
 from lakeward.errors import InvalidInput, ObjectNotFound, StorageError
 from lakeward.iceberg import manifest_lists, metadata
 from lakeward.iceberg.rebuilding import rebuild
@@ -142,7 +143,7 @@ def _made(registry: Registry, state: Pending, rows: WholeTable, intent: Intent, 
         rows.committed,
         write=registry.engine(state.table.location).write,
         prefix=intent.prefix,
-        now_ms=int(state.now.timestamp() * 1000),
+        now_ms=epoch_ms(state.now),
         last_sequence=rows.last_sequence,
         next_row_id=rows.next_row_id,
     )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from lakeward.db.types import epoch_ms
 from lakeward.errors import InvalidInput, LeaseHeld
 from lakeward.iceberg import expiry
 from lakeward.logs import log
@@ -56,7 +57,7 @@ def expire(
         nonlocal result
         before = now - older_than if isinstance(older_than, timedelta) else older_than
         found = expiry.find_expired(
-            document, _ms(now), older_than_ms=None if before is None else _ms(before), keep=keep
+            document, epoch_ms(now), older_than_ms=None if before is None else epoch_ms(before), keep=keep
         )
         gone = [snapshot["snapshot-id"] for snapshot in found.snapshots]
         result = ExpireResult(gone, found.refs, len(document.get("snapshots") or ()) - len(gone))
@@ -73,7 +74,3 @@ def expire(
     elif change(registry, table.table_id, edit):
         log.info("snapshots_expired", table=str(table.identifier), snapshots=len(result.snapshots), refs=result.refs)
     return result
-
-
-def _ms(time: datetime) -> int:
-    return int(time.timestamp() * 1000)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
+from lakeward.db.types import epoch_ms
 from lakeward.registry import Registry, intents
 from lakeward.registry.turns import Turn
 from lakeward.snapshots import snapshot_commit
@@ -75,7 +76,7 @@ def _try(registry: Registry, state: Pending, edit: Edit, hold: Hold | None, turn
     if wanted is None:
         return False
     with intents.declared(registry, state.table, "flush") as intent:
-        now_ms = int(state.now.timestamp() * 1000)
+        now_ms = epoch_ms(state.now)
         document = {**wanted.document, "last-updated-ms": max(now_ms, wanted.document["last-updated-ms"])}
         made = snapshot_commit.write_metadata(
             registry, state, intent, document, [*superseded, *wanted.superseded], left=wanted.left, hold=hold

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from lakeward.db.types import epoch_ms
 from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
 from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
@@ -336,12 +337,13 @@ def _trimmed(registry: Registry, document: Document, hold: Hold | None) -> tuple
 
 
 def _with_versions(state: Pending, document: Document | None) -> Document:
-    now_ms = int(state.now.timestamp() * 1000)
-    versions = [for_engines(version) for version in state.versions]
+    """The metadata brought to the table's newest version; a version's time is when it was committed, as a file's is."""
+    versions = [(for_engines(version), epoch_ms(min(version.created_at, state.now))) for version in state.versions]
     if document is None:
-        document, versions = metadata.new_metadata(state.table, versions[0], now_ms), versions[1:]
-    for version in versions:
-        document = metadata.apply_version(document, version, now_ms)
+        (first, when), *versions = versions
+        document = metadata.new_metadata(state.table, first, when)
+    for version, when in versions:
+        document = metadata.apply_version(document, version, when)
     return document
 
 
@@ -379,4 +381,4 @@ def _time_ms(state: Pending) -> int:
     """The newest registration in the snapshot, never after now: an engine that pins its view when its transaction began
     would not see a snapshot with the time of the flush."""
     times = [file.registered_at for file in state.files] + [file.retired_at for file in state.removals]
-    return int(min(max(times), state.now).timestamp() * 1000)
+    return epoch_ms(min(max(times), state.now))
