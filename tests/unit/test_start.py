@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeward.cli.main import GROUPS, app, make
+from lakeward.cli.main import COMMANDS, app, make
 
 HEAVY = (
     "alembic",
@@ -87,10 +87,11 @@ def test_what_is_not_used_is_not_loaded(folder: Path, program: str, more: tuple[
 
 
 def test_every_command_is_found_by_its_name_alone() -> None:
-    """`lakeward tables` loads the module that has it and no other: GROUPS says which that is."""
-    for module, names in GROUPS.items():
-        alone = make([module])
+    """`lakeward tables` loads the module that has it and no other: a command's names are those that it is made under."""
+    for commands in COMMANDS:
+        alone = make([commands])
         added = [each.name for each in alone.registered_commands]
         added += [each.typer_instance.info.name for each in alone.registered_groups if each.typer_instance]
-        assert tuple(added) == names
-    assert len(app.registered_commands) + len(app.registered_groups) == sum(map(len, GROUPS.values()))
+        assert added == list(commands.words)
+    names = [name for commands in COMMANDS for name in commands.words]
+    assert len(set(names)) == len(names) == len(app.registered_commands) + len(app.registered_groups)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context
 from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import show_record
@@ -16,27 +16,9 @@ from lakeward.errors import InvalidInput
 from lakeward.tables.records.tables import TableMetadata
 
 ColumnArgument = Annotated[
-    str, typer.Argument(metavar="COLUMN", help="A field of a struct as address.zip; quote dots.", show_default=False)
+    str, typer.Argument(metavar="COLUMN", help="A field of a struct as address.zip; quote dots.")
 ]
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Such as 'decimal(9, 2)'.", show_default=False)]
-
-
-def add_to(app: typer.Typer) -> None:
-    group(
-        app,
-        "alter",
-        "Change a table.",
-        add_column=add_column,
-        drop_column=drop_column,
-        rename_column=rename_column,
-        widen_column=widen_column,
-        move_column=move_column,
-        partition_by=partition_by,
-        sort_by=sort_by,
-        set=set_,
-        unset=unset,
-        rollback=rollback,
-    )
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="Such as 'decimal(9, 2)'.")]
 
 
 def add_column(
@@ -44,7 +26,7 @@ def add_column(
     table: TableArgument,
     column: ColumnArgument,
     type: TypeArgument,
-    doc: Annotated[str | None, typer.Option("--doc", help="What it holds.", show_default=False)] = None,
+    doc: Annotated[str | None, typer.Option("--doc", help="What it holds.")] = None,
 ) -> None:
     """Add a column; rows that are there have null in it."""
     with context.lake() as lake:
@@ -64,7 +46,7 @@ def rename_column(
     context: Context,
     table: TableArgument,
     column: ColumnArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)],
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")],
 ) -> None:
     """Rename a column; files need no change."""
     with context.lake() as lake:
@@ -85,8 +67,8 @@ def move_column(
     table: TableArgument,
     column: ColumnArgument,
     first: Annotated[bool, typer.Option("--first", help="Before all others.")] = False,
-    before: Annotated[str | None, typer.Option("--before", help="This column.", show_default=False)] = None,
-    after: Annotated[str | None, typer.Option("--after", help="This column.", show_default=False)] = None,
+    before: Annotated[str | None, typer.Option("--before", help="This column.")] = None,
+    after: Annotated[str | None, typer.Option("--after", help="This column.")] = None,
 ) -> None:
     """Move a column to another place: --first, --before or --after."""
     if [first, bool(before), bool(after)].count(True) != 1:
@@ -127,7 +109,7 @@ def sort_by(
 def rollback(
     context: Context,
     table: TableArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", show_default=False)],
+    version: Annotated[int, typer.Argument(metavar="VERSION")],
 ) -> None:
     """Bring earlier columns, partitioning and properties back.
 
@@ -140,7 +122,7 @@ def rollback(
 def set_(
     context: Context,
     table: TableArgument,
-    properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", show_default=False)],
+    properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
 ) -> None:
     """Set properties of a table."""
     pairs = dict(_pair(text) for text in properties)
@@ -151,7 +133,7 @@ def set_(
 def unset(
     context: Context,
     table: TableArgument,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
 ) -> None:
     """Remove properties of a table, so that their defaults hold."""
     with context.lake() as lake:

@@ -1,4 +1,4 @@
-"""How a lakehouse is, and what its components do: status; astha status, parked, discard."""
+"""What the components do, and the events that they failed to handle."""
 
 from __future__ import annotations
 
@@ -6,52 +6,14 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, show_record, show_rows
 
-_COLUMNS = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
+COLUMNS = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
             "retried", "breaker", "version", "astha")  # fmt: skip
 
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "status")(status)
-    group(
-        app,
-        "astha",
-        "The components that follow the registry's changes.",
-        status=components,
-        parked=parked,
-        discard=discard,
-    )
-
-
 def status(context: Context) -> None:
-    """Show on one page what runs, what waits and what failed.
-
-    The exit code is 1 if something is wrong; each problem comes with what to do.
-    """
-    from lakeward.maintenance.status import status as look
-
-    with context.opened_registry() as registry:
-        found = look(registry)
-    shown = {"ok": found.ok, **as_row(found)}
-    if context.json:
-        show_record(shown, to=context)
-    else:
-        lists = {name: shown.pop(name) for name in ("components", "groups", "problems")}
-        show_record(shown, to=context)
-        print()
-        show_rows("components", lists["components"], _COLUMNS, to=context)
-        if lists["groups"]:
-            print()
-            show_rows("groups", lists["groups"], ("group", "lag"), to=context)
-        print()
-        print("\n".join(f"problem: {each}" for each in lists["problems"]) or "nothing is wrong")
-    if not found.ok:
-        raise typer.Exit(1)
-
-
-def components(context: Context) -> None:
     """Show what each component does, as its process stored it last.
 
     A component is dead where no process runs it now.
@@ -60,7 +22,7 @@ def components(context: Context) -> None:
 
     with context.opened_registry() as registry:
         found = load_status(registry)
-    show_rows("components", found, _COLUMNS, to=context)
+    show_rows("components", found, COLUMNS, to=context)
 
 
 def parked(context: Context) -> None:
@@ -79,9 +41,7 @@ def parked(context: Context) -> None:
 
 def discard(
     context: Context,
-    ids: Annotated[
-        list[int] | None, typer.Argument(help="As `lakeward astha parked` lists them.", show_default=False)
-    ] = None,
+    ids: Annotated[list[int] | None, typer.Argument(help="As `lakeward astha parked` lists them.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
 ) -> None:
     """Let parked events go."""

@@ -24,15 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_NAMES = 1_000  # that are looked through for one like another
 
-_REGISTRY = Annotated[
-    str | None, typer.Option("--registry", help="SQLite file, or postgresql://user@host/database.", show_default=False)
-]
-_WAREHOUSE = Annotated[
-    str | None, typer.Option("--warehouse", help="Folder, or s3://bucket/prefix.", show_default=False)
-]
+_REGISTRY = Annotated[str | None, typer.Option("--registry", help="SQLite file, or postgresql://user@host/database.")]
+_WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Folder, or s3://bucket/prefix.")]
 _CONFIG = Annotated[
-    str | None,
-    typer.Option("--config", help="Settings file; without it lakeward.toml of this folder.", show_default=False),
+    str | None, typer.Option("--config", help="Settings file; without it lakeward.toml of this folder.")
 ]
 _JSON = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 _WIDE = Annotated[bool, typer.Option("--wide", help="Tables whole, however narrow the terminal is.")]
@@ -43,10 +38,7 @@ class SparkOptions:
     """Where Spark runs, and how."""
 
     master: Annotated[
-        str | None,
-        typer.Option(
-            "--master", help="Where Spark runs: spark://host:7077; without, as configured.", show_default=False
-        ),
+        str | None, typer.Option("--master", help="Where Spark runs: spark://host:7077; without, as configured.")
     ] = None
     spark_conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; again for more.")
@@ -102,59 +94,44 @@ class Context(Output):
             yield registry
 
 
-def command(
-    app: typer.Typer, name: str, *, lakehouse: bool = True
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def add(app: typer.Typer, name: str, function: Callable[..., None], *, lakehouse: bool = True) -> None:
     """Add a function to the commands as `name`. It gets a Context first, then its own arguments and options.
 
     Of an argument whose type is a dataclass, each field is an argument or option: several commands can have it. With
     `lakehouse`, --registry, --warehouse and --config are added; --json and --wide always. A LakewardError ends the command with
     exit code 1 and one line on standard error; with --json, also as {"error": {"code", "message"}} on standard output.
     """
+    shared = {"registry": _REGISTRY, "warehouse": _WAREHOUSE, "config": _CONFIG} if lakehouse else {}
+    given = _parameters(function)[1:]
+    sets: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
+    own = [one for each in given for one in (_parameters(each.annotation) if each.name in sets else [each])]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [inspect.Parameter(each, keyword, default=None, annotation=kind) for each, kind in shared.items()]
+    options.append(inspect.Parameter("as_json", keyword, default=False, annotation=_JSON))
+    options.append(inspect.Parameter("wide", keyword, default=False, annotation=_WIDE))
+    parameters = [each.replace(kind=keyword) for each in own] + options
 
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        shared = {"registry": _REGISTRY, "warehouse": _WAREHOUSE, "config": _CONFIG} if lakehouse else {}
-        given = _parameters(function)[1:]
-        sets: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
-        own = [one for each in given for one in (_parameters(each.annotation) if each.name in sets else [each])]
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        options = [inspect.Parameter(each, keyword, default=None, annotation=kind) for each, kind in shared.items()]
-        options.append(inspect.Parameter("as_json", keyword, default=False, annotation=_JSON))
-        options.append(inspect.Parameter("wide", keyword, default=False, annotation=_WIDE))
-        parameters = [each.replace(kind=keyword) for each in own] + options
+    def run(**arguments: Any) -> None:
+        told = {each: arguments.pop(each) for each in (*shared, "wide")}
+        context = Context(**told, json=arguments.pop("as_json"))
+        made = {
+            name: kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
+            for name, kind in sets.items()
+        }
+        try:
+            function(context, **made, **arguments)
+        except LakewardError as error:
+            raise typer.Exit(fail(error, json=context.json, hint=_near(context, error))) from None
 
-        def run(**arguments: Any) -> None:
-            told = {each: arguments.pop(each) for each in (*shared, "wide")}
-            context = Context(**told, json=arguments.pop("as_json"))
-            made = {
-                name: kind(**{field.name: arguments.pop(field.name) for field in fields(kind)})
-                for name, kind in sets.items()
-            }
-            try:
-                function(context, **made, **arguments)
-            except LakewardError as error:
-                raise typer.Exit(fail(error, json=context.json, hint=_near(context, error))) from None
-
-        # Typer reads a command's arguments off its signature.
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        run.__doc__ = function.__doc__
-        app.command(name)(run)
-        return function
-
-    return add
+    # Typer reads a command's arguments off its signature.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__doc__ = function.__doc__
+    app.command(name)(run)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True).parameters.values())
-
-
-def group(app: typer.Typer, group_name: str, about: str, /, **commands: Callable[..., None]) -> None:
-    """Add a group of commands, each as `command` does, by name with _ for -. The group alone shows its help."""
-    made = typer.Typer(name=group_name, help=about, no_args_is_help=True)
-    for name, function in commands.items():
-        command(made, name.replace("_", "-"))(function)
-    app.add_typer(made)
 
 
 def _near(context: Context, error: LakewardError) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, SparkOptions, command, limited
+from lakeward.cli.command import Context, SparkOptions, limited
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
@@ -16,16 +16,10 @@ if TYPE_CHECKING:
     from lakeward.maintenance.compaction_plan import Plan
 
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "compact")(compact)
-
-
 def compact(
     context: Context,
     spark: SparkOptions,
-    table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")] = False,
     limit: LimitOption = 50,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record
 from lakeward.cli.tables import TableArgument
@@ -25,10 +25,6 @@ FORMATS = ("json", "csv", "tsv", "parquet")
 STANDARD_INPUT = "-"
 
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "append")(append)
-
-
 def append(
     context: Context,
     table: TableArgument,
@@ -37,33 +33,24 @@ def append(
         typer.Argument(
             metavar="FILE...",
             help="Parquet, JSON (lines or an array), CSV (.csv, .tsv); - for standard input; pipes too.",
-            show_default=False,
         ),
     ],
     batch: Annotated[
         tuple[str, str] | None,
-        typer.Option(
-            "--batch", metavar="STREAM ID", help="Append once, however often it is repeated.", show_default=False
-        ),
+        typer.Option("--batch", metavar="STREAM ID", help="Append once, however often it is repeated."),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            "--format",
-            help="Of standard input and pipes: csv or tsv; json and parquet are told from the content.",
-            show_default=False,
+            "--format", help="Of standard input and pipes: csv or tsv; json and parquet are told from the content."
         ),
     ] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Return when the snapshot exists.")] = False,
     repairs: Annotated[
-        int | None,
-        typer.Option("--repairs", metavar="LETTER", help="The dead letter that this record is of.", show_default=False),
+        int | None, typer.Option("--repairs", metavar="LETTER", help="The dead letter that this record is of.")
     ] = None,
     max_dead_letters: Annotated[
-        int | None,
-        typer.Option(
-            "--max-dead-letters", min=0, help="Exit with 1 if more rows became dead letters.", show_default=False
-        ),
+        int | None, typer.Option("--max-dead-letters", min=0, help="Exit with 1 if more rows became dead letters.")
     ] = None,
 ) -> None:
     """Append files to a table.

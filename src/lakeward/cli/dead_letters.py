@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.shared import (
     AllOption,
@@ -28,9 +28,9 @@ from lakeward.cli.tables import LimitOption
 if TYPE_CHECKING:
     from lakeward.metadata import DeadLetterFilter
 
-LetterArgument = Annotated[int, typer.Argument(metavar="ID", show_default=False)]
-LettersArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", show_default=False)]
-EndedOption = Annotated[str | None, typer.Option("--status", help="resolved or discarded.", show_default=False)]
+LetterArgument = Annotated[int, typer.Argument(metavar="ID")]
+LettersArgument = Annotated[list[int] | None, typer.Argument(metavar="[ID]...")]
+EndedOption = Annotated[str | None, typer.Option("--status", help="resolved or discarded.")]
 # By weight: the last ones leave where a terminal is narrow.
 _COLUMNS = ("id", "table_name", "status", "last_failed_at", "error_message", "source_record_id", "error_count",
             "schema_name", "operation_type", "claimed_by")  # fmt: skip
@@ -52,28 +52,13 @@ class Which:
         return ids_or_filter(self.letters, chosen, self.every, which)
 
 
-def add_to(app: typer.Typer) -> None:
-    group(
-        app,
-        "dlq",
-        "Dead letters: records that could not be applied.",
-        list=list_letters,
-        counts=counts,
-        show=show,
-        resolve=resolve,
-        discard=discard,
-        requeue=requeue,
-        release=release,
-    )
-
-
 def _filter(**filters: Any) -> DeadLetterFilter:
     from lakeward.metadata import DeadLetterFilter
 
     return DeadLetterFilter(**filters)
 
 
-def list_letters(
+def list_(
     context: Context,
     schema: SchemaOption = None,
     table: TableOption = None,

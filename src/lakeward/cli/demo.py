@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, log_to_stderr
+from lakeward.cli.command import Context, log_to_stderr
 from lakeward.cli.progress import progress
 from lakeward.cli.render import print_json, size_text
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from lakeward.demo.report import DemoReport
 
 NAMES = {"spark": "Spark SQL", "pyiceberg": "PyIceberg", "scan": "lake.scan"}
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "demo", lakehouse=False)(demo)
 
 
 def demo(

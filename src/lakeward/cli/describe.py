@@ -6,18 +6,11 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, confirm, limited
+from lakeward.cli.command import Context, confirm, limited
 from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "describe")(describe)
-    command(app, "versions")(versions)
-    command(app, "rename")(rename)
-    command(app, "drop")(drop)
 
 
 def describe(context: Context, table: TableArgument) -> None:
@@ -93,7 +86,7 @@ def versions(context: Context, table: TableArgument, limit: LimitOption = 50) ->
 def rename(
     context: Context,
     table: TableArgument,
-    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="namespace.table.", show_default=False)],
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", help="namespace.table.")],
 ) -> None:
     """Rename a table, or move it to another namespace.
 

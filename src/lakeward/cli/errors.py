@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.shared import (
     AllOption,
@@ -31,13 +31,12 @@ from lakeward.cli.times import point_in_time
 if TYPE_CHECKING:
     from lakeward.metadata import ErrorFilter, ErrorRecord
 
-ErrorArgument = Annotated[int, typer.Argument(metavar="ERROR", show_default=False)]
-ErrorsArgument = Annotated[list[int] | None, typer.Argument(metavar="[ERROR]...", show_default=False)]
-TypeOption = Annotated[str | None, typer.Option("--type", help="Such as validation.", show_default=False)]
-CodeOption = Annotated[str | None, typer.Option("--code", help="Such as file_refused.", show_default=False)]
+ErrorArgument = Annotated[int, typer.Argument(metavar="ERROR")]
+ErrorsArgument = Annotated[list[int] | None, typer.Argument(metavar="[ERROR]...")]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Such as validation.")]
+CodeOption = Annotated[str | None, typer.Option("--code", help="Such as file_refused.")]
 BeforeOption = Annotated[
-    str | None,
-    typer.Option("--before", help="Occurred before a time, or so long ago: 90m, 12h, 7d.", show_default=False),
+    str | None, typer.Option("--before", help="Occurred before a time, or so long ago: 90m, 12h, 7d.")
 ]
 # By weight: the last ones leave where a terminal is narrow.
 _COLUMNS = ("id", "occurred_at", "table_name", "error_code", "error_message", "status", "error_type", "schema_name",
@@ -73,20 +72,7 @@ class Which:
         return ids_or_filter(self.errors, chosen, self.every, which)
 
 
-def add_to(app: typer.Typer) -> None:
-    group(
-        app,
-        "errors",
-        "Errors of pipelines.",
-        list=list_errors,
-        show=show,
-        resolve=resolve,
-        ignore=ignore,
-        trends=trends,
-    )
-
-
-def list_errors(
+def list_(
     context: Context,
     schema: SchemaOption = None,
     table: TableOption = None,

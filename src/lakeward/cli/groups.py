@@ -7,20 +7,16 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.times import with_zone
 from lakeward.errors import InvalidInput
 from lakeward.log.records import Topic
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 
 
-def add_to(app: typer.Typer) -> None:
-    group(app, "groups", "Consumer groups of the log.", list=list_groups, show=show, reset=reset, delete=delete)
-
-
-def list_groups(context: Context) -> None:
+def list_(context: Context) -> None:
     """List the groups, and how far behind they are."""
     from lakeward.lake import MetadataStore
 
@@ -47,11 +43,11 @@ def show(context: Context, group: GroupArgument) -> None:
 def reset(
     context: Context,
     group: GroupArgument,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     to: Annotated[
         str, typer.Option("--to", help="earliest, latest, an offset, or a time such as 2026-01-02T03:04:05Z.")
     ],
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.", show_default=False)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.")] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; without, only show what would be.")] = False,
 ) -> None:
     """Set where a group reads on in a topic.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
-from lakeward.cli.command import Context, group, limited
+from lakeward.cli.command import Context, limited
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
 
 
-def add_to(app: typer.Typer) -> None:
-    group(app, "manifests", "The manifests of a table.", list=list_manifests, merge=merge)
-
-
-def list_manifests(context: Context, table: TableArgument, limit: LimitOption = 100) -> None:
+def list_(context: Context, table: TableArgument, limit: LimitOption = 100) -> None:
     """List the manifests that a query reads now, oldest first.
 
     Those of one content, spec and tier are merged once there are commit.manifest.min-count-to-merge of them.

@@ -6,19 +6,13 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, show_rows
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "migrate-metadata")(migrate_metadata)
 
 
 def migrate_metadata(
     context: Context,
-    source: Annotated[
-        str, typer.Option("--from", metavar="URL", help="postgresql://user@host/database.", show_default=False)
-    ],
+    source: Annotated[str, typer.Option("--from", metavar="URL", help="postgresql://user@host/database.")],
     schema: Annotated[str, typer.Option("--schema", help="The schema that has the tables.")] = "cartridge_warp",
 ) -> None:
     """Bring operations metadata over from cartridge-warp.

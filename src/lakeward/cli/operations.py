@@ -7,20 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command, group
+from lakeward.cli.command import Context
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "audit")(audit)
-    command(app, "repair")(repair)
-    command(app, "set-aside")(set_aside)
-    command(app, "recover")(recover)
-    command(app, "clean")(clean)
-    group(app, "footers", "The stored footers of Parquet files.", rebuild=rebuild)
 
 
 def _show(result: Any, names: Mapping[str, str], context: Context) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, SparkOptions, command
+from lakeward.cli.command import Context, SparkOptions
 from lakeward.cli.progress import progress
 from lakeward.cli.render import print_json, show_rows
 from lakeward.errors import InvalidInput
@@ -22,14 +22,10 @@ _TOKEN = re.compile(
 )
 
 
-def add_to(app: typer.Typer) -> None:
-    command(app, "sql")(sql)
-
-
 def sql(
     context: Context,
     spark: SparkOptions,
-    statement: Annotated[str, typer.Argument(help="SELECT, WITH, SHOW, DESCRIBE or EXPLAIN.", show_default=False)],
+    statement: Annotated[str, typer.Argument(help="SELECT, WITH, SHOW, DESCRIBE or EXPLAIN.")],
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many rows.")] = 100,
 ) -> None:
     """Ask Spark SQL.

@@ -9,28 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, cell, print_json, show_record, show_rows
 from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeward.cli.doctor_checks import Check
     from lakeward.db.database import Database
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "doctor", lakehouse=False)(doctor)
-    group(
-        app,
-        "db",
-        "The registry's database.",
-        status=status,
-        upgrade=upgrade,
-        sizes=sizes,
-        vacuum=vacuum,
-        adopt=adopt,
-        retention=retention,
-    )
 
 
 def doctor(context: Context) -> None:
@@ -146,7 +131,7 @@ def vacuum(
 
 def retention(
     context: Context,
-    days: Annotated[float | None, typer.Option("--days", help="From now on, so many.", show_default=False)] = None,
+    days: Annotated[float | None, typer.Option("--days", help="From now on, so many.")] = None,
     forever: Annotated[bool, typer.Option("--forever", help="From now on, nothing is deleted.")] = False,
 ) -> None:
     """Say, or set, for how many days old runs and errors are kept.

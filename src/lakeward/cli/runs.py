@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, group
+from lakeward.cli.command import Context
 from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.shared import (
     HoursOption,
@@ -25,7 +25,7 @@ from lakeward.cli.times import point_in_time
 if TYPE_CHECKING:
     from lakeward.metadata import SyncRun
 
-RunArgument = Annotated[int, typer.Argument(metavar="RUN", show_default=False)]
+RunArgument = Annotated[int, typer.Argument(metavar="RUN")]
 # By weight: the last ones leave where a terminal is narrow.
 _COLUMNS = (
     "id",
@@ -42,20 +42,12 @@ _COLUMNS = (
 )
 
 
-def add_to(app: typer.Typer) -> None:
-    group(
-        app, "runs", "Runs of pipelines.", list=list_runs, show=show, end=end, recover=recover, stats=stats, clean=clean
-    )
-
-
-def list_runs(
+def list_(
     context: Context,
     schema: SchemaOption = None,
     table: TableOption = None,
-    status: Annotated[
-        str | None, typer.Option("--status", help="running, completed, failed or cancelled.", show_default=False)
-    ] = None,
-    mode: Annotated[str | None, typer.Option("--mode", help="stream, batch or initial.", show_default=False)] = None,
+    status: Annotated[str | None, typer.Option("--status", help="running, completed, failed or cancelled.")] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="stream, batch or initial.")] = None,
     since: SinceOption = None,
     limit: LimitOption = 100,
 ) -> None:
@@ -93,7 +85,7 @@ def end(
     context: Context,
     run: RunArgument,
     status: Annotated[str, typer.Option("--status", help="failed, cancelled or completed.")] = "failed",
-    message: Annotated[str | None, typer.Option("--message", help="Why.", show_default=False)] = None,
+    message: Annotated[str | None, typer.Option("--message", help="Why.")] = None,
 ) -> None:
     """End a run whose process is gone."""
     with manager(context) as operations:

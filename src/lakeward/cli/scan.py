@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, command
+from lakeward.cli.command import Context
 from lakeward.cli.names import parse_name
 from lakeward.cli.render import print_json, show_rows
 from lakeward.cli.tables import TableArgument
@@ -17,19 +17,8 @@ from lakeward.cli.tables import TableArgument
 ColumnsOption = Annotated[
     list[str] | None, typer.Option("--columns", metavar="NAME", help="Only this column; again for more.")
 ]
-FilterOption = Annotated[
-    str | None,
-    typer.Option("--filter", help="Such as \"id > 5 and name in ('a', 'b')\".", show_default=False),
-]
-SnapshotOption = Annotated[
-    str | None,
-    typer.Option("--snapshot", help="As of a snapshot's id, a branch or a tag.", show_default=False),
-]
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "head")(head)
-    command(app, "scan")(scan)
+FilterOption = Annotated[str | None, typer.Option("--filter", help="Such as \"id > 5 and name in ('a', 'b')\".")]
+SnapshotOption = Annotated[str | None, typer.Option("--snapshot", help="As of a snapshot's id, a branch or a tag.")]
 
 
 def head(

@@ -6,11 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, SparkOptions, command
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "serve")(serve)
+from lakeward.cli.command import Context, SparkOptions
 
 
 def serve(
@@ -19,14 +15,10 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="An address of this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8181,
     token: Annotated[
-        str | None,
-        typer.Option(
-            "--token", help="Bearer token that clients must send; better given as LAKEWARD_TOKEN.", show_default=False
-        ),
+        str | None, typer.Option("--token", help="Bearer token that clients must send; better given as LAKEWARD_TOKEN.")
     ] = None,
     without: Annotated[
-        list[str] | None,
-        typer.Option("--without", help="A component that is not to run here; may be given again.", show_default=False),
+        list[str] | None, typer.Option("--without", help="A component that is not to run here; may be given again.")
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the lakehouse where there is none.")] = False,
 ) -> None:

@@ -20,18 +20,16 @@ if TYPE_CHECKING:
 F = TypeVar("F")
 R = TypeVar("R")
 
-SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only of this source.", show_default=False)]
-TableOption = Annotated[str | None, typer.Option("--table", help="Only of this table.", show_default=False)]
-NoteOption = Annotated[str | None, typer.Option("--note", help="What was done, kept with it.", show_default=False)]
+SchemaArgument = Annotated[str, typer.Argument(metavar="SCHEMA")]
+SchemaOption = Annotated[str | None, typer.Option("--schema", help="Only of this source.")]
+TableOption = Annotated[str | None, typer.Option("--table", help="Only of this table.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="What was done, kept with it.")]
 HoursOption = Annotated[float, typer.Option("--hours", help="How far back.")]
 SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--since", help="A time such as 2026-01-02T03:04:05Z, or so long ago: 90m, 12h, 7d.", show_default=False
-    ),
+    str | None, typer.Option("--since", help="A time such as 2026-01-02T03:04:05Z, or so long ago: 90m, 12h, 7d.")
 ]
-StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this state.", show_default=False)]
-RunOption = Annotated[int | None, typer.Option("--run", help="Only of this run.", show_default=False)]
+StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this state.")]
+RunOption = Annotated[int | None, typer.Option("--run", help="Only of this run.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
 # Kept by lossless_json.py: shown as they are stored, so that a script loses nothing.
 _EXACT = (

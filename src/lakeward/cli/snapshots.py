@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakeward.cli.command import Context, group, limited
+from lakeward.cli.command import Context, limited
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
@@ -18,34 +18,15 @@ if TYPE_CHECKING:
     from lakeward.lake import Lake
     from lakeward.tables.records.tables import SnapshotRef
 
-RefArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
-SnapshotOption = Annotated[
-    int | None, typer.Option("--snapshot", help="Its id; without it, the table as it is now.", show_default=False)
-]
+RefArgument = Annotated[str, typer.Argument(metavar="NAME")]
+SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="Its id; without it, the table as it is now.")]
 MaxAgeOption = Annotated[
-    str | None,
-    typer.Option("--max-age", help="An expiry drops the name once its snapshot is older: 30d.", show_default=False),
+    str | None, typer.Option("--max-age", help="An expiry drops the name once its snapshot is older: 30d.")
 ]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Take the name from what has it.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    group(
-        app,
-        "snapshots",
-        "Snapshots of tables, branches and tags.",
-        list=list_snapshots,
-        create=create,
-        expire=expire,
-        rollback=rollback,
-        refs=refs,
-        tag=tag,
-        branch=branch,
-        drop=drop,
-    )
-
-
-def list_snapshots(
+def list_(
     context: Context,
     table: TableArgument,
     expired: Annotated[bool, typer.Option("--expired", help="Those too that can be read no more.")] = False,
@@ -72,16 +53,11 @@ def create(context: Context, table: TableArgument) -> None:
 
 def expire(
     context: Context,
-    table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="This one alone; all without.")] = None,
     older_than: Annotated[
-        str | None,
-        typer.Option("--older-than", help="An age (7d, 12h, 30m) or a time with a zone.", show_default=False),
+        str | None, typer.Option("--older-than", help="An age (7d, 12h, 30m) or a time with a zone.")
     ] = None,
-    keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="The newest of each branch stay.", show_default=False)
-    ] = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, help="The newest of each branch stay.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would expire.")] = False,
 ) -> None:
     """Let go of old snapshots.
@@ -125,7 +101,7 @@ def _expire_all(
 def rollback(
     context: Context,
     table: TableArgument,
-    to: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="An id, a branch or a tag.", show_default=False)],
+    to: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="An id, a branch or a tag.")],
 ) -> None:
     """Go back to a snapshot: the table's rows become those of it.
 
@@ -164,11 +140,9 @@ def branch(
     name: RefArgument,
     snapshot: SnapshotOption = None,
     max_age: MaxAgeOption = None,
-    keep: Annotated[
-        int | None, typer.Option("--keep", min=1, help="Of its snapshots, the newest that stay.", show_default=False)
-    ] = None,
+    keep: Annotated[int | None, typer.Option("--keep", min=1, help="Of its snapshots, the newest that stay.")] = None,
     max_snapshot_age: Annotated[
-        str | None, typer.Option("--max-snapshot-age", help="And those up to this age: 7d.", show_default=False)
+        str | None, typer.Option("--max-snapshot-age", help="And those up to this age: 7d.")
     ] = None,
     replace: ReplaceOption = False,
 ) -> None:

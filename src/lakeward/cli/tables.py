@@ -7,28 +7,20 @@ from typing import Annotated
 
 import typer
 
-from lakeward.cli.command import Context, command, limited
+from lakeward.cli.command import Context, limited
 from lakeward.cli.metadata import columns_of, written_as
 from lakeward.cli.names import format_name, parse_name
 from lakeward.cli.render import show_record, show_rows
 from lakeward.errors import InvalidInput
 from lakeward.names import parse_table
 
-TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="namespace.table; quote parts with dots.", show_default=False)
-]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="namespace.table; quote parts with dots.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=0, help="At most so many lines; 0 for all.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    command(app, "tables")(tables)
-    command(app, "files")(files)
-    command(app, "create")(create)
 
 
 def tables(
     context: Context,
-    namespace: Annotated[str | None, typer.Argument(help="Only this namespace.", show_default=False)] = None,
+    namespace: Annotated[str | None, typer.Argument(help="Only this namespace.")] = None,
     limit: LimitOption = 100,
 ) -> None:
     """List the tables."""
@@ -95,10 +87,7 @@ def files(
 def create(
     context: Context,
     table: TableArgument,
-    schema: Annotated[
-        str,
-        typer.Option("--schema", help="Columns: 'id long, price decimal(9,2), at timestamptz'.", show_default=False),
-    ],
+    schema: Annotated[str, typer.Option("--schema", help="Columns: 'id long, price decimal(9,2), at timestamptz'.")],
     partition_by: Annotated[
         list[str] | None, typer.Option("--partition-by", help="'month', 'day(at)', 'bucket(16, id)'; again for more.")
     ] = None,

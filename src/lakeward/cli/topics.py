@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from lakeward.cli.command import Context, confirm, group, limited
+from lakeward.cli.command import Context, confirm, limited
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 from lakeward.cli.times import duration_text, parse_milliseconds
 from lakeward.errors import InvalidInput
 from lakeward.log.records import TopicConfig
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
 _RETENTION = Annotated[
     str | None, typer.Option("--retention", help="How long records are kept: 7d, 12h, 30m, 90s, 500ms, or forever.")
 ]
@@ -25,24 +25,7 @@ _SET = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    group(
-        app,
-        "topics",
-        "The topics of the log.",
-        list=list_topics,
-        create=create,
-        show=show,
-        configure=configure,
-        delete=delete,
-        append=append,
-        read=read,
-        retain=retain,
-        compact=compact,
-    )
-
-
-def list_topics(context: Context, limit: LimitOption = 100) -> None:
+def list_(context: Context, limit: LimitOption = 100) -> None:
     """List the topics."""
     from lakeward.lake import MetadataStore
 
@@ -127,7 +110,7 @@ def append(
     context: Context,
     topic: TopicArgument,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; standard input without.")] = None,
-    partition: Annotated[int | None, typer.Option("--partition", help="Of all records.", show_default=False)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Of all records.")] = None,
     producer: Annotated[
         tuple[str, int] | None,
         typer.Option("--producer", metavar="NAME SEQUENCE", help="Append once, however often it is repeated."),
@@ -157,7 +140,7 @@ def append(
 def read(
     context: Context,
     topic: TopicArgument,
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.", show_default=False)] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this one.")] = None,
     start: Annotated[str, typer.Option("--start", help="earliest, latest or an offset.")] = "earliest",
     end: Annotated[str, typer.Option("--end", help="latest or an offset, which is not read.")] = "latest",
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many records; 0 for all.")] = 100,
