@@ -83,6 +83,14 @@ def tried(
     return action()
 
 
+def until(find: Callable[[], T], seconds: float, every: float) -> T:
+    """What `find` gives, asked again `every` so many seconds until it gives something true, or the seconds are over."""
+    deadline = time.monotonic() + seconds
+    while not (found := find()) and time.monotonic() < deadline:
+        time.sleep(every)
+    return found
+
+
 class Deadline:
     """When all that is ended together has to be over: so long after the first asks."""
 

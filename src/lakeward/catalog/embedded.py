@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import time
 from concurrent.futures import Future, wait
 from functools import partial
 
@@ -13,6 +12,7 @@ from lakeward.catalog.app import create_app
 from lakeward.catalog.listening import listening_socket, make_server
 from lakeward.errors import LakewardError
 from lakeward.registry import Registry
+from lakeward.retry import until
 
 HOST = "127.0.0.1"
 _START_SECONDS = 30.0
@@ -45,12 +45,11 @@ class EmbeddedServer:
         url = self.url
         # A daemon: a Lake that nobody closed must not keep the process alive.
         self._running = begin("lakeward-server", partial(self._server.run, [self._socket]))
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._server.started:
-            if self._running.done() or time.monotonic() > deadline:
-                self.stop()
-                raise LakewardError(f"the embedded server did not start on {url}; see the log")
-            time.sleep(0.005)
+        running = self._running
+        until(lambda: self._server.started or running.done(), _START_SECONDS, every=0.005)
+        if not self._server.started:
+            self.stop()
+            raise LakewardError(f"the embedded server did not start on {url}; see the log")
         return url, self.token
 
     def stop(self) -> None:

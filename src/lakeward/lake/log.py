@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
 
+from lakeward import validation
 from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidInput
 from lakeward.fronts import bound
 from lakeward.lake import writes
 from lakeward.log import compact, retention, topics
 from lakeward.log import registration as log
-from lakeward.log import write as log_write
 from lakeward.log.consumer import Consumer
 from lakeward.log.read import Where, planned, slice_batches
 from lakeward.log.records import LogAppendResult, Topic
 from lakeward.log.registration import ProducerKey, SegmentFile
+from lakeward.log.write import segment_target, write_records
 from lakeward.ops.records.operations import OperationType, SyncMode
 from lakeward.ops.run_recorder import Recorder, recorded
 from lakeward.registry import Registry, intents
@@ -28,6 +30,8 @@ from lakeward.registry import Registry, intents
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+Write: TypeAlias = Callable[[WriteTarget], list[SegmentFile]]
 
 
 class TopicLog:
@@ -62,10 +66,11 @@ class TopicLog:
         found = topics.load(self.registry, topic)
         if partition is not None:
             topics.check_partition(found, partition)
-        if producer is not None:
-            _check_producer(producer)
+        producer = None if producer is None else _checked(producer)
         if not writes.is_dataframe(records):
-            return self._append(found, records, partition, key, producer)
+            return self._append(found, lambda target: write_records(target, found, records, partition, key), producer)
+        from lakeward.log.spark import write_dataframe
+
         with recorded(
             self.registry,
             found.name,
@@ -74,25 +79,20 @@ class TopicLog:
             source_info={"kind": "dataframe"},
             destination_info={"topic": found.name},
             is_last=True,
-        ) as recorder:
-            return self._append(found, records, partition, key, producer, recorder)
+        ) as run:
+            return self._append(
+                found, lambda target: write_dataframe(target, found, records, partition, key), producer, run
+            )
 
     def _append(
-        self,
-        found: Topic,
-        records: Any,
-        partition: int | None,
-        key: bytes | str | None,
-        producer: ProducerKey | None,
-        run: Recorder | None = None,
+        self, found: Topic, write: Write, producer: ProducerKey | None, run: Recorder | None = None
     ) -> LogAppendResult:
         registry = self.registry
         if producer is not None and (first := log.first_answer(registry, found, producer)) is not None:
             return first
         started, outlived = time.perf_counter(), threading.Event()
         with intents.declared(registry, found, outlived=outlived) as intent:
-            target = log_write.segment_target(found, intent, registry.engine(found.location), outlived=outlived)
-            files = _write(target, found, records, partition, key)
+            files = write(segment_target(found, intent, registry.engine(found.location), outlived=outlived))
             wrote = time.perf_counter() - started
             is_outlived = outlived.is_set()
             if not files and producer is None:  # nothing to commit, and no key to remember
@@ -147,9 +147,13 @@ class TopicLog:
         Raises:
             StreamingQueryException: the query has failed.
         """
-        from lakeward.log.spark import run_to_end
-
-        return run_to_end(writer, name)
+        query = writer.trigger(processingTime="0 seconds").start(queryName=name)
+        try:
+            query.processAllAvailable()
+            progress = [each if isinstance(each, dict) else json.loads(each.json) for each in query.recentProgress]
+        finally:
+            query.stop()
+        return [each for each in progress if each["numInputRows"]]
 
     def scan(
         self, topic: str, start: Where = "earliest", end: Where = "latest", *, fail_on_data_loss: bool = True
@@ -163,22 +167,7 @@ class TopicLog:
     enforce_retention = bound(retention.enforce)
 
 
-def _write(
-    target: WriteTarget, topic: Topic, records: Any, partition: int | None, key: bytes | str | None
-) -> list[SegmentFile]:
-    if writes.is_dataframe(records):
-        from lakeward.log.spark import write_dataframe
-
-        return write_dataframe(target, topic, records, partition, key)
-    return log_write.write_records(target, topic, records, partition, key)
-
-
-def _check_producer(producer: Any) -> None:
-    is_pair = isinstance(producer, tuple) and len(producer) == 2
-    if (
-        not is_pair
-        or not writes.is_key(producer[0])
-        or not isinstance(producer[1], int)
-        or not 0 <= producer[1] < 1 << 63
-    ):
+def _checked(producer: Any) -> ProducerKey:
+    if not (isinstance(producer, tuple) and len(producer) == 2 and writes.is_key(producer[0])):
         raise InvalidInput(f"producer={producer!r} is not (name, sequence): a text, and a whole number from 0 on")
+    return producer[0], validation.whole(producer[1], "the sequence of the producer", 0)

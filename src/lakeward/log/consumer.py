@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Self
@@ -14,9 +13,10 @@ from lakeward.errors import InvalidInput, InvalidOffset
 from lakeward.log import groups, segments, topics
 from lakeward.log.read import Slice, Where, after_start, check_files, resolved, slice_batches
 from lakeward.log.read_run import log_recorder
-from lakeward.log.records import SegmentInfo, Topic, TopicRef
+from lakeward.log.records import Partition, SegmentInfo, Topic, TopicRef
 from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import Registry
+from lakeward.retry import until
 
 POLL_SECONDS = 0.05
 BATCH_ROWS = 1_000
@@ -109,9 +109,10 @@ class Consumer:
             StorageError.
         """
         if self._group is not None and self._recorder is None:
-            self._recorder = self._begun(self._group)
+            self._recorder = log_recorder(self._registry, self._topics, {"group": self._group}, owner=self)
         try:
-            found, offsets = self._poll(max_records, timeout)
+            offsets = dict(self._offsets)
+            found = until(lambda: self._look(offsets, max_records), timeout, POLL_SECONDS)
             if self._recorder is not None:
                 self._recorder.add(records_processed=len(found), bytes_processed=sum(map(_size, found)))
         except BaseException as error:
@@ -123,23 +124,18 @@ class Consumer:
         self._failure, self._offsets = None, offsets
         return found
 
-    def _poll(self, max_records: int, timeout: float) -> tuple[list[Record], _Offsets]:
-        """The next records, and the offsets after them."""
-        deadline = time.monotonic() + timeout
-        offsets = dict(self._offsets)
-        while True:
-            for topic in self._topics.values():
-                topics.load(self._registry, topic)
-            found: list[Record] = []
-            for place in list(offsets):
-                found += self._take(place, offsets, max_records - len(found))
-            if found:
-                # The partition that was asked first comes last the next time, so that none starves.
-                first = next(iter(offsets))
-                offsets[first] = offsets.pop(first)
-            if found or time.monotonic() >= deadline:
-                return found, offsets
-            time.sleep(POLL_SECONDS)
+    def _look(self, offsets: _Offsets, count: int) -> list[Record]:
+        """The next records; the offsets move to behind them."""
+        for topic in self._topics.values():
+            topics.load(self._registry, topic)
+        found: list[Record] = []
+        for place in list(offsets):
+            found += self._take(place, offsets, count - len(found))
+        if found:
+            # The partition that was asked first comes last the next time, so that none starves.
+            first = next(iter(offsets))
+            offsets[first] = offsets.pop(first)
+        return found
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read on from an offset. Raises InvalidOffset: it is negative, or the partition is none of this consumer's."""
@@ -196,9 +192,6 @@ class Consumer:
             recorder.end(error or self._failure)
         self._failure = None
 
-    def _begun(self, group: str) -> Recorder:
-        return log_recorder(self._registry, self._topics, {"group": group}, owner=self)
-
     def _move(self, place: _Partition, offset: int) -> None:
         self._offsets[place] = offset
         self._readers.pop(place, None)
@@ -227,9 +220,7 @@ class Consumer:
             at = offsets[place]
             found = segments.find(self._registry, topic, number, at)
             if found is None:
-                partition = topics.get_partition(self._registry, topic, number)
-                if partition is None:
-                    raise topics.unknown(topic)
+                partition = _partition(self._registry, topic, number)
                 if at >= partition.log_start_offset:
                     return None
                 offsets[place] = after_start(partition, at, partition.log_start_offset, fail=self._fail)
@@ -270,7 +261,12 @@ def offset_at(registry: Registry, topic: TopicRef, number: int, time_: datetime)
             for offset, at in zip(batch.column("offset"), batch.column("timestamp"), strict=True):
                 if at.as_py() is not None and at.as_py() >= time_:
                     return int(offset.as_py())
-    partition = topics.get_partition(registry, found, number)
+    return _partition(registry, found, number).high_watermark
+
+
+def _partition(registry: Registry, topic: Topic, number: int) -> Partition:
+    """Raises TopicNotFound: the topic is gone."""
+    partition = topics.get_partition(registry, topic, number)
     if partition is None:
-        raise topics.unknown(found)
-    return partition.high_watermark
+        raise topics.unknown(topic)
+    return partition

@@ -195,7 +195,7 @@ def commit_in(
 
 
 def _check_offsets(connection: sa.Connection, topic: Topic, offsets: list[ConsumerOffset], strict: bool) -> None:
-    known = topics.shared_partitions(connection, topic, [each.partition_id for each in offsets])
+    known = topics.locked_partitions(connection, topic, [each.partition_id for each in offsets], share=True)
     for each in offsets:
         where = f"offset {each.committed_offset} of {topic.name}, partition {each.partition_id}"
         if not 0 <= each.committed_offset <= MAX_OFFSET + 1:

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from lakeward.errors import DataLoss, InvalidOffset, ObjectNotFound, StorageError
-from lakeward.log import segments, topics
+from lakeward.log import topics
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.log.records import Partition, SegmentInfo, Topic
 from lakeward.log.sql import partitions
+from lakeward.log.sql import segments as segment_store
 from lakeward.logs import log
 from lakeward.registry.handle import Registry
 from lakeward.storage.engine import StorageEngine
@@ -87,7 +88,7 @@ def slices_of(
             continue
         start = after_start(partition, start, end, fail=fail_on_data_loss)
         if start < end:
-            of_range = segments.of_range(connection, topic, number, start, end)
+            of_range = segment_store.page(connection, topic.topic_id, number, start=start, end=end)
             found += [Slice(s, max(start, s.base_offset), min(end, s.end_offset + 1)) for s in of_range]
     return found
 

@@ -20,7 +20,6 @@ from lakeward.ops.records.operations import SyncRunStatistics
 from lakeward.ops.run_recorder import Recorder
 from lakeward.registry import intents
 from lakeward.registry.handle import Registry
-from lakeward.registry.leases import Lease
 from lakeward.registry.sql import intents as intent_store
 from lakeward.tables.records.files import Intent
 
@@ -38,6 +37,20 @@ class SegmentFile(NamedTuple):
     first_timestamp: int | None
     last_timestamp: int | None
 
+    def placed(self, topic: Topic, partition_id: int, base_offset: int) -> SegmentInfo:
+        """The segment that it is once it has its offsets."""
+        return SegmentInfo(
+            topic=topic.name,
+            partition_id=partition_id,
+            base_offset=base_offset,
+            end_offset=base_offset + self.records - 1,
+            record_count=self.records,
+            size_bytes=self.size,
+            location=self.location,
+            first_timestamp=self.first_timestamp,
+            last_timestamp=self.last_timestamp,
+        )
+
 
 def register(
     registry: Registry,
@@ -46,7 +59,6 @@ def register(
     files: Sequence[SegmentFile],
     *,
     producer: ProducerKey | None = None,
-    lease: Lease | None = None,
     run: Recorder | None = None,
     outlived: bool = False,
 ) -> LogAppendResult:
@@ -61,12 +73,11 @@ def register(
     Raises:
         IntentLost: the intent's lease ran out and recovery has taken it.
         TopicNotFound: the topic was deleted.
-        LeaseLost: the lease's fence is no longer current.
         RegistryUnavailable: no answer; if it came from the commit and could not be settled, the message says so.
     """
     started = time.perf_counter()
-    write = _Write(registry, topic, intent, files, producer, lease, run, outlived)
-    may_wait = lease is not None or (run is not None and run.is_shared)
+    write = _Write(registry, topic, intent, files, producer, run, outlived)
+    may_wait = run is not None and run.is_shared
     result = intents.commit_intent(
         registry, topic, intent, write.commit, write.answer, weight=len(files), may_wait=may_wait
     )
@@ -79,7 +90,6 @@ class _Write(NamedTuple):
     intent: Intent
     files: Sequence[SegmentFile]
     producer: ProducerKey | None
-    lease: Lease | None
     run: Recorder | None
     outlived: bool
 
@@ -92,7 +102,7 @@ class _Write(NamedTuple):
         if producer is not None and (first := first_answer_in(connection, topic, producer)) is not None:
             return first
         now = dialect.now(connection)  # after the wait for the partitions
-        intents.take(connection, self.registry, topic, self.intent, now, lease=self.lease, outlived=self.outlived)
+        intents.take(connection, self.registry, topic, self.intent, now, outlived=self.outlived)
         infos = _placed(connection, topic, self.files, known)
         segments.insert_in(connection, topic, infos, now, self.intent.intent_id)
         result = _result(topic, infos)
@@ -137,19 +147,7 @@ def _placed(
     for file in files:
         base = next_base[file.partition_id]
         next_base[file.partition_id] = base + file.records
-        infos.append(
-            SegmentInfo(
-                topic=topic.name,
-                partition_id=file.partition_id,
-                base_offset=base,
-                end_offset=base + file.records - 1,
-                record_count=file.records,
-                size_bytes=file.size,
-                location=file.location,
-                first_timestamp=file.first_timestamp,
-                last_timestamp=file.last_timestamp,
-            )
-        )
+        infos.append(file.placed(topic, file.partition_id, base))
     return infos
 
 

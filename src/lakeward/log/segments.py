@@ -349,12 +349,6 @@ def count(registry: Registry, topic: Topic) -> tuple[int, int]:
         return segments.count(connection, topic.topic_id)
 
 
-def of_range(
-    connection: sa.Connection, topic: Topic, partition_id: int, start: int, end: int | None = None
-) -> list[SegmentInfo]:
-    return segments.page(connection, topic.topic_id, partition_id, start=start, end=end)
-
-
 # Leaving ------------------------------------------------------------------------------------------------------------------
 @retried
 def delete_before(registry: Registry, topic: str, partition_id: int, offset: int) -> int:

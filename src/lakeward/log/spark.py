@@ -5,13 +5,12 @@ Only what Spark Connect has too is used.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -28,10 +27,10 @@ from lakeward.log.records import Topic
 from lakeward.log.registration import SegmentFile
 from lakeward.spark.executors import check_lakeward, check_storage, may_be_lost
 from lakeward.storage.locations import LOCAL_SCHEME
+from lakeward.storage.parquet_footers import read_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import DataType, StructType
 
 _THREADS = 16
@@ -195,8 +194,7 @@ def _segments(target: WriteTarget, prefix: str) -> list[SegmentFile]:
     target.engine.sync(ours)
 
     def segment(location: str) -> SegmentFile:
-        with target.engine.open_input(location) as source:
-            footer = pq.read_metadata(source)
+        footer = read_footer(target.engine, location)
         number = int(location[len(prefix) :].partition("/")[0].removeprefix(f"{PARTITION}="))
         return SegmentFile(number, location, footer.num_rows, objects[location], *_times(footer))
 
@@ -212,17 +210,6 @@ def _times(footer: pq.FileMetaData) -> tuple[int | None, int | None]:
         return None, None
     first, last = min(each.min for each in bounds), max(each.max for each in bounds)
     return epoch_ms(first), epoch_ms(last)
-
-
-def run_to_end(writer: DataStreamWriter, name: str | None = None) -> list[dict[str, Any]]:
-    """See TopicLog.run_to_end."""
-    query = writer.trigger(processingTime="0 seconds").start(queryName=name)
-    try:
-        query.processAllAvailable()
-        progress = [each if isinstance(each, dict) else json.loads(each.json) for each in query.recentProgress]
-    finally:
-        query.stop()
-    return [each for each in progress if each["numInputRows"]]
 
 
 # Reading ------------------------------------------------------------------------------------------------------------------

@@ -12,13 +12,14 @@ import sqlalchemy as sa
 
 from lakeward import validation
 from lakeward.db import dialect
+from lakeward.db.prepared import Prepared
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
 from lakeward.iceberg.schemas import schema_from
 from lakeward.log.records import Partition, Topic, TopicConfig, TopicRef
 from lakeward.log.sql import partitions, producers, segments, topics
 from lakeward.registry.handle import Registry
-from lakeward.registry.sql import intents
+from lakeward.registry.sql import intents, leases
 from lakeward.secret_names import check_no_secrets
 from lakeward.storage.locations import topic_location
 from lakeward.tables.records.properties import check_topic
@@ -38,21 +39,18 @@ def check_name(name: str) -> str:
     return name
 
 
-def _count(value: int) -> int:
-    return validation.whole(value, "partition_count", 1, MAX_PARTITIONS)
-
-
-def _retention(value: int | None) -> int | None:
-    """None keeps records for ever."""
-    return validation.whole_or_none(value, "retention_ms", 0)
-
-
-def _check_config(config: Mapping[str, str]) -> None:
+def _settings(count: Any, retention: Any, config: Mapping[str, str], new: Mapping[str, Any]) -> dict[str, Any]:
+    """A topic's settings as columns, once they are checked. `new`: what is set of the config now. Raises InvalidInput."""
     for key, value in config.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"config {key!r}={value!r}: names and values are texts; write {str(value)!r}")
-    check_no_secrets("config", config)
+    check_no_secrets("config", new)
     check_topic(config)
+    return {
+        "partition_count": validation.whole(count, "partition_count", 1, MAX_PARTITIONS),
+        "retention_ms": validation.whole_or_none(retention, "retention_ms", 0),
+        "config": dict(config),
+    }
 
 
 FIRST_VALUE_FIELD = 100  # field ids of a declared schema of values follow it: those before are the record's own
@@ -63,8 +61,7 @@ def _value_schema(source: object) -> Document | None:
     if source is None:
         return None
     document, _ = schema_from(source)
-    fields = _shifted(document["fields"])
-    return {"type": "struct", "fields": fields}
+    return {"type": "struct", "fields": _shifted(document["fields"])}
 
 
 def _shifted(part: object) -> object:
@@ -88,8 +85,7 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
         TopicAlreadyExists, InvalidName, InvalidInput, InvalidSchema.
     """
     name = check_name(config.name)
-    count, retention = _count(config.partition_count), _retention(config.retention_ms)
-    _check_config(config.config)
+    settings = _settings(config.partition_count, config.retention_ms, config.config, config.config)
     value_schema = _value_schema(config.value_schema)
     topic_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
@@ -98,9 +94,7 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
             "topic_uuid": topic_uuid,
             "warehouse_id": registry.warehouse.warehouse_id,
             "name": name,
-            "partition_count": count,
-            "retention_ms": retention,
-            "config": dict(config.config),
+            **settings,
             "value_schema": value_schema,
             "location": topic_location(registry.warehouse.location, name, topic_uuid),
             "created_at": now,
@@ -111,7 +105,7 @@ def create(registry: Registry, config: TopicConfig) -> Topic:
                 topic_id = topics.insert(connection, values)
         except sa.exc.IntegrityError as error:
             raise TopicAlreadyExists(f"Topic already exists: {name}") from error
-        partitions.insert(connection, topic_id, range(count), now)
+        partitions.insert(connection, topic_id, range(settings["partition_count"]), now)
         made = topics.by_id(connection, topic_id)
     assert made is not None
     return made
@@ -126,10 +120,7 @@ def key_of(registry: Registry, topic: TopicRef) -> dict[str, Any]:
 
 def get(registry: Registry, topic: TopicRef) -> Topic | None:
     """A topic as it is now; None if there is none, or the Topic that is meant was deleted."""
-    lookups = registry.database.lookups
-    if isinstance(topic, Topic):
-        return topics.from_row(lookups.one(topics.BY_ID, {"topic_id": topic.topic_id}))
-    return topics.from_row(lookups.one(topics.BY_NAME, key_of(registry, topic)))
+    return topics.from_row(registry.database.lookups.one(_query(topic), key_of(registry, topic)))
 
 
 def load(registry: Registry, topic: TopicRef) -> Topic:
@@ -142,15 +133,18 @@ def load(registry: Registry, topic: TopicRef) -> Topic:
 
 def load_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic:
     """As `load`, as of the connection's transaction."""
-    warehouse_id = registry.warehouse.warehouse_id
-    if not isinstance(topic, Topic):
-        found = topics.by_name(connection, warehouse_id, topic)
-    else:
-        found = topics.from_row(topics.BY_ID.one(connection, {"topic_id": topic.topic_id}))
+    found = _get_in(connection, registry, topic)
     if found is None:
-        again = isinstance(topic, Topic) and topics.by_name(connection, warehouse_id, topic.name) is not None
-        raise unknown(topic, again)
+        raise unknown(topic, isinstance(topic, Topic) and _get_in(connection, registry, topic.name) is not None)
     return found
+
+
+def _get_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic | None:
+    return topics.from_row(_query(topic).one(connection, key_of(registry, topic)))
+
+
+def _query(topic: TopicRef) -> Prepared:
+    return topics.BY_ID if isinstance(topic, Topic) else topics.BY_NAME
 
 
 def unknown(topic: TopicRef, is_made_again: bool = False) -> TopicNotFound:
@@ -200,22 +194,21 @@ def update(
     """
     with registry.database.transaction() as connection:
         found = _locked(connection, registry, topic)
-        count = _count(found.partition_count if partition_count is None else partition_count)
+        laid = {**found.config, **(config or {})}
+        settings = _settings(
+            found.partition_count if partition_count is None else partition_count,
+            found.retention_ms if retention_ms == KEEP else retention_ms,
+            {key: value for key, value in laid.items() if value is not None},
+            config or {},
+        )
+        count = settings["partition_count"]
         if count < found.partition_count:
             raise InvalidInput(
                 f"partition_count {count} is less than the {found.partition_count} of {found.name}: partitions hold records, and "
                 "keys their places; make another topic"
             )
-        laid = {**found.config, **(config or {})}
-        merged = {key: value for key, value in laid.items() if value is not None}
-        retention = _retention(found.retention_ms if retention_ms == KEEP else retention_ms)
-        _check_config(merged)
         now = dialect.now(connection)
-        topics.update(
-            connection,
-            found.topic_id,
-            {"partition_count": count, "retention_ms": retention, "config": merged, "updated_at": now},
-        )
+        topics.update(connection, found.topic_id, {**settings, "updated_at": now})
         partitions.insert(connection, found.topic_id, range(found.partition_count, count), now)
         changed = topics.by_id(connection, found.topic_id)
     assert changed is not None
@@ -276,20 +269,17 @@ def list_partitions(registry: Registry, topic: TopicRef) -> list[Partition]:
         return partitions.of_topic(connection, load_in(connection, registry, topic).topic_id)
 
 
-def locked_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
-    """Partitions as they are now, locked until the transaction ends.
+def locked_partitions(
+    connection: sa.Connection, topic: Topic, numbers: Iterable[int], *, share: bool = False
+) -> dict[int, Partition]:
+    """Partitions as they are now, locked until the transaction ends; with `share` others may advance them, and not delete them.
 
     Raises:
         TopicNotFound: the topic was deleted.
         PartitionNotFound.
     """
     wanted = set(numbers)
-    return _complete(connection, topic, wanted, partitions.lock(connection, topic.topic_id, wanted))
-
-
-def _complete(
-    connection: sa.Connection, topic: Topic, wanted: set[int], found: dict[int, Partition]
-) -> dict[int, Partition]:
+    found = partitions.lock(connection, topic.topic_id, wanted, share=share)
     if missing := sorted(wanted - found.keys()):
         now = topics.by_id(connection, topic.topic_id)
         if now is None or now.deleted_at is not None:
@@ -298,11 +288,20 @@ def _complete(
     return found
 
 
-def shared_partitions(connection: sa.Connection, topic: Topic, numbers: Iterable[int]) -> dict[int, Partition]:
-    """Partitions as they are now; on PostgreSQL they are not deleted before the transaction ends, but they may advance.
+# The end of a deleted topic -----------------------------------------------------------------------------------------------
+def due(registry: Registry) -> list[Topic]:
+    """Deleted topics of this handle's warehouse whose time in quarantine is over, the longest deleted first."""
+    with registry.database.read() as connection:
+        return topics.deleted(connection, registry.below, dialect.now(connection))
 
-    Raises:
-        PartitionNotFound.
-    """
-    found = partitions.lock(connection, topic.topic_id, set(numbers), share=True)
-    return _complete(connection, topic, set(numbers), found)
+
+@retried
+def forget(registry: Registry, topic: Topic) -> bool:
+    """As `forget` of a dropped table."""
+    with registry.database.transaction() as connection:
+        topics.lock_deleted(connection, topic.topic_id)
+        if intents.any_of(connection, topic):
+            return False
+        leases.delete_of(connection, topic.topic_uuid)
+        topics.delete(connection, topic.topic_id)
+    return True

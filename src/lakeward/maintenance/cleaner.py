@@ -8,7 +8,7 @@ import msgspec
 
 from lakeward.astha import feed
 from lakeward.errors import LakewardError, StorageError
-from lakeward.log import deleted
+from lakeward.log import topics
 from lakeward.log.records import Topic
 from lakeward.logs import log
 from lakeward.maintenance import recovery, strays
@@ -49,7 +49,7 @@ def clean(registry: Registry, *, dry_run: bool = False) -> CleanResult:
     _end_uploads(registry)
     left = strays.quarantine(registry)
     superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
-    going: list[Table | Topic] = [*dropped.due(registry), *deleted.due(registry)]
+    going: list[Table | Topic] = [*dropped.due(registry), *topics.due(registry)]
     gone: list[Table | Topic] = []
     failed = list(dict.fromkeys([*swept.failed, *left.failed, *superseded.failed, *others.failed]))
     for each in going:
@@ -80,7 +80,7 @@ def _due(registry: Registry) -> CleanResult:
         temporary=dead.objects,
         strays=strays.find(registry).objects,
         tables=len(dropped.due(registry)),
-        topics=len(deleted.due(registry)),
+        topics=len(topics.due(registry)),
     )
 
 
@@ -126,4 +126,4 @@ def _forget(registry: Registry, owner: Table | Topic) -> bool:
         return False
     prefix = owner.location + "/"
     registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone
-    return deleted.forget(registry, owner) if isinstance(owner, Topic) else dropped.forget(registry, owner)
+    return topics.forget(registry, owner) if isinstance(owner, Topic) else dropped.forget(registry, owner)

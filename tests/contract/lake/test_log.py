@@ -25,7 +25,6 @@ from lakeward.errors import (
     IntentLost,
     InvalidInput,
     InvalidOffset,
-    LeaseLost,
     PartitionNotFound,
     StorageError,
     TopicNotFound,
@@ -42,7 +41,7 @@ from lakeward.log.write import segment_target, write_records
 from lakeward.ops import error_log, run_recorder, runs
 from lakeward.ops.records.operations import ErrorType, OperationType, SyncMode, SyncStatus
 from lakeward.ops.run_recorder import Recorder
-from lakeward.registry import Registry, intents, leases
+from lakeward.registry import Registry, intents
 from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.locations import local_path
 from tests.contract.db import processes
@@ -200,7 +199,9 @@ def test_an_append_whose_topic_is_deleted_meanwhile_leaves_nothing(lake: Lake) -
     assert rows_of(lake.registry, "pending_writes") == []
 
 
-def test_a_write_that_recovery_has_taken_registers_nothing(lake: Lake) -> None:
+def test_a_write_that_recovery_has_taken_registers_nothing_and_its_run_counts_nothing(lake: Lake) -> None:
+    run = runs.start(lake.registry, "orders", SyncMode.BATCH)
+    recorder = Recorder(lake.registry, "orders", SyncMode.BATCH, run=run)
     topic = topics.load(lake.registry, "orders")
     intent = intents.open_intent(lake.registry, topic)
     files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, numbered(5))
@@ -208,33 +209,12 @@ def test_a_write_that_recovery_has_taken_registers_nothing(lake: Lake) -> None:
         now = dialect.now(connection)
         intent_store.mark_recovered(connection, intent.intent_id, now, now)
     with pytest.raises(IntentLost):
-        log.register(lake.registry, topic, intent, files)
+        log.register(lake.registry, topic, intent, files, run=recorder)
     assert values(lake) == {}
-
-
-def test_a_lost_lease_appends_nothing_and_its_run_counts_nothing(lake: Lake) -> None:
-    run = runs.start(lake.registry, "orders", SyncMode.BATCH)
-    topic = topics.load(lake.registry, "orders")
-
-    def append(lease: leases.Lease) -> None:
-        intent = intents.open_intent(lake.registry, topic)
-        files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, ["x"], 0)
-        log.register(
-            lake.registry,
-            topic,
-            intent,
-            files,
-            lease=lease,
-            run=Recorder(lake.registry, "orders", SyncMode.BATCH, run=run),
-        )
-
-    with leases.held(lake.registry, "capture", seconds=30) as lease:
-        pass
-    with pytest.raises(LeaseLost):
-        append(lease)
     assert runs.get(lake.registry, run.id).records_inserted == 0
-    with leases.held(lake.registry, "capture", seconds=30) as lease:
-        append(lease)
+    intent = intents.open_intent(lake.registry, topic)
+    files = write_records(segment_target(topic, intent, lake.registry.engine(topic.location)), topic, ["x"], 0)
+    log.register(lake.registry, topic, intent, files, run=recorder)
     assert runs.get(lake.registry, run.id).records_inserted == 1
     assert values(lake) == {0: [(0, b"x")]}
 

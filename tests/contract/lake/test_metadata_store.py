@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from lakeward import ConsumerOffset, Lake, MetadataStore, Partition, SegmentInfo, TopicConfig, aio
 from lakeward.db import schema
@@ -138,6 +139,18 @@ def test_a_topic_s_settings_change_and_what_is_not_named_stays(store: MetadataSt
     assert (changed.config, changed.retention_ms) == ({"a": "1"}, WEEK_MS)
     assert store.update_topic_config("orders", retention_ms=None).retention_ms is None
     assert store.update_topic_config("orders", retention_ms=5).config == {"a": "1"}
+
+
+def test_a_setting_with_a_secrets_name_is_refused_and_one_that_is_there_is_in_nobodys_way(store: MetadataStore) -> None:
+    with pytest.raises(InvalidInput, match="looks like a secret"):
+        store.update_topic_config("orders", {"sasl.password": "x"})
+    with store.registry.database.transaction() as connection:  # as an earlier version has taken it
+        connection.execute(sa.text('UPDATE topics SET config = \'{"sasl.password":"x"}\''))
+    assert store.update_topic_config("orders", {"a": "1"}).config == {"sasl.password": "x", "a": "1"}
+    assert store.update_topic_config("orders", retention_ms=5).retention_ms == 5
+    with pytest.raises(InvalidInput, match="looks like a secret"):
+        store.update_topic_config("orders", {"sasl.password": "y"})
+    assert store.update_topic_config("orders", {"sasl.password": None}).config == {"a": "1"}
 
 
 def test_a_topic_made_again_under_a_name_is_another_one(store: MetadataStore) -> None:

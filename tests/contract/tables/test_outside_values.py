@@ -115,7 +115,7 @@ def test_below_all_checks_the_driver_s_own_refusal_is_one_of_ours(lake: Lake, va
         pytest.raises(InvalidInput, match="none that the registry can hold"),
         lake.registry.database.read() as connection,
     ):
-        topics.by_name(connection, value, value)
+        topics.BY_NAME.one(connection, {"warehouse_id": value, "name": value})
 
 
 def test_an_address_with_what_no_registry_holds_is_answered_as_a_request_that_is_wrong(lake: Lake) -> None:

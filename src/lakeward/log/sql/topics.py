@@ -29,10 +29,6 @@ def from_row(row: Row | None) -> Topic | None:
     return None if row is None else Topic(**row)
 
 
-def by_name(connection: sa.Connection, warehouse_id: int, name: str) -> Topic | None:
-    return from_row(BY_NAME.one(connection, {"warehouse_id": warehouse_id, "name": name}))
-
-
 def by_id(connection: sa.Connection, topic_id: int) -> Topic | None:
     """A deleted one too."""
     return record(Topic, connection.execute(_SELECT.where(_c.topic_id == topic_id)).one_or_none())
