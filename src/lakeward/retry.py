@@ -28,14 +28,12 @@ class RetryConfig:
 
     def __post_init__(self) -> None:
         validation.whole(self.max_retries, "max_retries", 0, refused=InvalidSetting)
-        for name in ("initial_delay", "max_delay"):
-            validation.span(getattr(self, name), name, "seconds", refused=InvalidSetting)
+        validation.span(self.initial_delay, "initial_delay", "seconds", refused=InvalidSetting)
+        validation.span(self.max_delay, "max_delay", "seconds", refused=InvalidSetting)
+        validation.number(self.backoff_factor, "backoff_factor", 1, math.inf, refused=InvalidSetting)
+        validation.number(self.jitter, "jitter", 0, 1, refused=InvalidSetting)
         if not self.initial_delay <= self.max_delay:
             raise InvalidSetting(f"initial_delay={self.initial_delay!r} must be at most max_delay={self.max_delay!r}")
-        for name, most in (("backoff_factor", math.inf), ("jitter", 1)):
-            value, least = getattr(self, name), 1 if name == "backoff_factor" else 0
-            if type(value) not in (int, float) or not least <= value <= most or value == math.inf:
-                raise InvalidSetting(f"{name}={value!r} must be a number from {least} to {most}")
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures (1 or more) in a row."""

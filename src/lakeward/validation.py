@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any, TypeVar
 
-from lakeward.errors import InvalidInput, InvalidName
+from lakeward.errors import InvalidInput, InvalidName, InvalidSetting
 from lakeward.names import is_storable
 
 E = TypeVar("E", bound=Enum)
@@ -96,9 +96,17 @@ def moment(value: Any, what: str) -> datetime | None:
         raise InvalidInput(f"{what} {_short(value)} is before the year 1 or after 9999 in UTC") from None
 
 
+def number(value: Any, what: str, least: float, most: float, *, refused: type[InvalidInput] = InvalidInput) -> float:
+    """A number in a range, and finite. Raises `refused`."""
+    found = _real(value)
+    if not least <= found <= most or found == math.inf:
+        raise refused(f"{what} {_short(value)} is no number from {least:g} to {most:g}")
+    return found
+
+
 def span(value: Any, what: str, unit: str, *, refused: type[InvalidInput] = InvalidInput) -> timedelta:
     """A number of `unit` (a keyword of timedelta) above 0. Raises `refused`: also for more than MAX_DAYS days."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    number = _real(value)
     if number > 0:
         try:
             found = timedelta(**{unit: number})
@@ -107,6 +115,29 @@ def span(value: Any, what: str, unit: str, *, refused: type[InvalidInput] = Inva
         if timedelta() < found <= timedelta(days=MAX_DAYS):
             return found
     raise refused(f"{what} {_short(value)} must be a number of {unit} above 0, and at most {MAX_DAYS:,} days")
+
+
+def check_config(config: object, **least: int) -> None:
+    """Check the fields of a config by their annotations: an int is a whole number from 1 on, or from what `least` says of it, a
+    float a number of seconds, a str no empty one; None only where the annotation has it.
+
+    Raises InvalidSetting: naming the field.
+    """
+    for name, annotation in type(config).__annotations__.items():
+        value, kind = getattr(config, name), annotation.removesuffix(" | None")
+        if value is None and kind != annotation:
+            continue
+        if kind == "int":
+            whole(value, name, least.get(name, 1), refused=InvalidSetting)
+        elif kind == "float":
+            span(value, name, "seconds", refused=InvalidSetting)
+        elif kind in ("str", "bool") and (value == "" or type(value).__name__ != kind):
+            raise InvalidSetting(f"{name} {_short(value)} is no {'text' if kind == 'str' else 'true or false'}")
+
+
+def _real(value: Any) -> float:
+    """A number of Python's or of numpy's; NaN for what is none."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
 
 
 def _short(value: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lakeward.astha.events import SUBSCRIPTIONS, WATCHED
 from lakeward.errors import InvalidSetting
 from lakeward.retry import RetryConfig
+from lakeward.validation import check_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,7 @@ class AsthaConfig:
     subscriptions: Mapping[str, Iterable[str]] = field(default_factory=dict)  # rows added to the fixed table
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "queue_limit", "workers", "max_failures"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name}={getattr(self, name)!r} must be 1 or more")
-        for name in _SECONDS:
-            if not getattr(self, name) > 0:
-                raise InvalidSetting(f"{name}={getattr(self, name)!r} must be greater than 0")
-        if not self.name:
-            raise InvalidSetting("name='' must not be empty; it names the set of components")
+        check_config(self)
         for name, tables in self.subscriptions.items():
             if name in SUBSCRIPTIONS:
                 raise InvalidSetting(f"subscriptions: those of {name!r} are fixed; add yours under another name")
@@ -49,18 +43,3 @@ class AsthaConfig:
                 raise InvalidSetting(
                     f"subscriptions: {name!r} has {sorted(tables)}; give some of {', '.join(sorted(WATCHED))}"
                 )
-
-
-_SECONDS = (
-    "poll_interval",
-    "event_timeout",
-    "refresh_timeout",
-    "drain_timeout",
-    "stop_timeout",
-    "health_interval",
-    "health_timeout",
-    "stale_after",
-    "open_seconds",
-    "cursor_interval",
-    "lease_seconds",
-)

@@ -6,7 +6,7 @@ it reads the registry. Columns that a newer version has added are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -104,16 +104,3 @@ class Subscriber(Protocol[T]):
 
     def on_refresh(self) -> None:
         """Take the whole state from the registry: at each start, and when events were parked, dropped or trimmed."""
-
-
-class Registers(Protocol):
-    """What a component registers itself with: Astha."""
-
-    def register(
-        self,
-        subscriber: Subscriber[T],
-        *,
-        operations: Iterable[str] | None = None,
-        tables: Iterable[int] | None = None,
-        fold: bool = False,
-    ) -> None: ...

@@ -9,24 +9,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event, Registers, WatchedTable
+from lakeward.astha.events import TABLE_FILES, TABLE_STATS, Event
 from lakeward.background import Worker, begin
-from lakeward.errors import InvalidSetting, LeaseHeld, SparkMissing, TableNotFound, error_code
+from lakeward.components.component import OwnComponent
+from lakeward.errors import LeaseHeld, SparkMissing, TableNotFound, error_code
 from lakeward.logs import log
 from lakeward.maintenance import compaction
 from lakeward.maintenance.compaction import Compacted
 from lakeward.maintenance.compaction_plan import Job
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry
 from lakeward.retry import RetryConfig, steady
 from lakeward.tables import pending, tables
 from lakeward.tables.compaction import PartitionId
 from lakeward.tables.records.files import TableFile
 from lakeward.tables.records.tables import StatsRow
+from lakeward.validation import check_config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,15 +54,7 @@ class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
     spark: Callable[[], SparkSession] | None = None  # None: the lake's own; without a lake, only JSON lines are done
 
     def __post_init__(self) -> None:
-        if (
-            not self.interval_seconds > 0
-            or self.max_jobs < 1
-            or (self.bytes_per_hour is not None and self.bytes_per_hour < 1)
-        ):
-            raise InvalidSetting(
-                f"interval_seconds={self.interval_seconds}, max_jobs={self.max_jobs} and bytes_per_hour="
-                f"{self.bytes_per_hour} of the compactor must be greater than 0"
-            )
+        check_config(self)
 
 
 class CompactorMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,14 +82,15 @@ class _Waiting(msgspec.Struct):
     not_before: float = 0.0
 
 
-class Compactor:
+class Compactor(OwnComponent[Record]):
     """A component of Astha. Without Astha, call `on_refresh` first; `run_once` looks at once, `start` every interval."""
 
     name = "compactor"
-    version = "1"
+    tables = (TABLE_FILES, TABLE_STATS)
+    operations = frozenset({"INSERT", "UPDATE"})
 
     def __init__(self, lake: Registry | HasRegistry, config: CompactorConfig | None = None) -> None:
-        self._registry = registry_of(lake)
+        super().__init__(lake)
         self._config = config or CompactorConfig()
         self._spark = self._config.spark or (lake.spark if isinstance(lake, HasSpark) else None)
         self._budget = Budget(self._config.bytes_per_hour)
@@ -105,26 +100,13 @@ class Compactor:
         self._lock = threading.Lock()  # guards what is waiting, and the metrics
         self._is_running = threading.Lock()  # one round at a time
         self._stopping = threading.Event()
-        self._worker: Worker | None = None
         self._sessions: dict[str, SparkSession] = {}  # that work for this compactor, by the group of their jobs
 
     # What Astha calls -------------------------------------------------------------------------------------------------
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
-        """The registry tables it hears of."""
-        return (TABLE_FILES, TABLE_STATS)
-
-    def register_with_astha(self, astha: Registers) -> None:
-        """Have Astha tell it of what it needs to hear."""
-        astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
-
     def on_event(self, event: Event[Record]) -> None:
         """Note that a partition has changed; the next look sees to it."""
         if event.operation != "DELETE":
             self._look(event.table_id, (event.data.spec_id, event.data.partition_key))
-
-    def on_health(self) -> bool:
-        """Whether its thread lives; one that was not started only takes notes."""
-        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
@@ -250,7 +232,7 @@ class Compactor:
         def on_job(job: Job, result: Compacted) -> None:
             nonlocal put_off
             put_off |= result.conflicts > 0
-            self._count(result)
+            self._count(done=result)
             log.info("compacted", table_id=table_id, state=job.state, **msgspec.structs.asdict(result))
 
         try:
@@ -296,17 +278,11 @@ class Compactor:
         self._count(failures=1, last_error=f"table {table_id}: {str(error)[:300]} [{code}]")
         self._put_back(table_id, what)
 
-    def _count(
-        self, result: Compacted | None = None, *, failures: int = 0, over_budget: int = 0, last_error: str | None = None
-    ) -> None:
+    def _count(self, last_error: str | None = None, **more: Compacted | int) -> None:
         with self._lock:
             now = self._metrics
-            self._metrics = CompactorMetrics(
-                done=now.done if result is None else compaction.total([now.done, result]),
-                failures=now.failures + failures,
-                over_budget=now.over_budget + over_budget,
-                last_error=last_error or now.last_error,
-            )
+            grown = {name: getattr(now, name) + each for name, each in more.items()}
+            self._metrics = msgspec.structs.replace(now, last_error=last_error or now.last_error, **grown)
 
 
 def _difference(after: Compacted, before: Compacted) -> Compacted:

@@ -10,22 +10,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event, Registers, WatchedTable
+from lakeward.astha.events import TABLE_FILES, TABLE_METADATA, Event
 from lakeward.background import Worker
+from lakeward.components.component import OwnComponent
 from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound, error_code
 from lakeward.logs import log, log_and_go_on
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry
 from lakeward.retry import RetryConfig
 from lakeward.snapshots.manifest_merging import MergeResult, merge_manifests
 from lakeward.snapshots.snapshot_commit import flush
+from lakeward.sums import Sum
 from lakeward.tables import tables
 from lakeward.tables.records.files import TableFile
 from lakeward.tables.records.tables import Table, TableMetadata
+from lakeward.validation import check_config
 
 Record: TypeAlias = TableMetadata | TableFile
 
@@ -38,8 +40,11 @@ class IcebergUpdaterConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     merges: bool = True
 
+    def __post_init__(self) -> None:
+        check_config(self)
 
-class UpdaterCounts(msgspec.Struct, frozen=True, kw_only=True):
+
+class UpdaterCounts(Sum, frozen=True, kw_only=True):
     """What an updater has done since it was made."""
 
     metadata_files: int = 0  # for new versions of tables
@@ -57,30 +62,22 @@ class _Waiting(msgspec.Struct):
     failures: int = 0
 
 
-class IcebergUpdater:
+class IcebergUpdater(OwnComponent[Record]):
     """A component of Astha. Metadata is written in `on_event`; merges wait for the thread of `start`, or `merge_waiting`."""
 
     name = "iceberg_updater"
-    version = "1"
+    tables = (TABLE_METADATA, TABLE_FILES)
+    operations = frozenset({"INSERT", "UPDATE"})
 
     def __init__(self, lake: Registry | HasRegistry, config: IcebergUpdaterConfig | None = None) -> None:
-        self._registry = registry_of(lake)
+        super().__init__(lake)
         self._config = config or IcebergUpdaterConfig()
         self._counts = UpdaterCounts()
         self._waiting: dict[int, _Waiting] = {}
         self._enough: dict[int, int] = {}  # by table: up to this sequence number there are too few manifests to merge
         self._lock = threading.Lock()  # guards all of the above
-        self._worker: Worker | None = None
 
     # What Astha calls -------------------------------------------------------------------------------------------------
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
-        """The registry tables it hears of."""
-        return (TABLE_METADATA, TABLE_FILES)
-
-    def register_with_astha(self, astha: Registers) -> None:
-        """Have Astha tell it of what it needs to hear."""
-        astha.register(self, operations=frozenset({"INSERT", "UPDATE"}))
-
     def on_event(self, event: Event[Record]) -> None:
         """Raises what a flush raises: it is then tried again."""
         data = event.data
@@ -94,10 +91,6 @@ class IcebergUpdater:
                 is_enough = data.sequence_number <= self._enough.get(event.table_id, 0)
             if not is_enough:
                 self._look(event.table_id)
-
-    def on_health(self) -> bool:
-        """Whether its thread lives; one that was not started merges when it is asked to."""
-        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable, and what a flush of a table raises, once all others have been seen to."""
@@ -122,12 +115,6 @@ class IcebergUpdater:
         """Start merging, in a thread. Without Astha, call `on_refresh` first."""
         self._worker = Worker("lakeward-iceberg-updater", self._step)
         self._worker.wake()
-
-    def stop(self) -> None:
-        """Finish what is in hand."""
-        if self._worker is not None:
-            self._worker.stop()
-            self._worker = None
 
     def counts(self) -> UpdaterCounts:
         """What it has done since it was made."""
@@ -168,8 +155,7 @@ class IcebergUpdater:
             if not self._config.merges or table_id in self._waiting:
                 return
             self._waiting[table_id] = _Waiting()
-        if (worker := self._worker) is not None:
-            worker.wake()
+        self._wake()
 
     def _step(self) -> float:
         found = self._next()
@@ -226,5 +212,4 @@ class IcebergUpdater:
 
     def _count(self, **more: int) -> None:
         with self._lock:
-            known = msgspec.structs.asdict(self._counts)
-            self._counts = UpdaterCounts(**{name: known[name] + more.get(name, 0) for name in known})
+            self._counts += UpdaterCounts(**more)

@@ -8,18 +8,18 @@ other writers wait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from lakeward.astha.events import TABLE_METADATA, TABLES, Event, Registers, WatchedTable
+from lakeward.astha.events import TABLE_METADATA, TABLES, Event
+from lakeward.components.component import OwnComponent
 from lakeward.db.group_commit import GroupCommitLimits, GroupCommitStatus
-from lakeward.errors import InvalidSetting
 from lakeward.logs import log
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry
 from lakeward.tables import tables
 from lakeward.tables.records.tables import TableMetadata, TableRow
+from lakeward.validation import check_config
 
 Record: TypeAlias = TableRow | TableMetadata
 
@@ -36,21 +36,17 @@ class MetadataOrchestratorConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_seconds: float = 60.0  # of the commit that waits longest
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
-                raise InvalidSetting(
-                    f"{name}={getattr(self, name)!r} of the metadata orchestrator must be greater than 0"
-                )
+        check_config(self)
 
 
-class MetadataOrchestrator:
+class MetadataOrchestrator(OwnComponent[Record]):
     """One for each registry handle whose writes it is to watch over."""
 
     name = "metadata_orchestrator"
-    version = "1"
+    tables = (TABLES, TABLE_METADATA)
 
     def __init__(self, lake: Registry | HasRegistry, config: MetadataOrchestratorConfig | None = None) -> None:
-        self._registry = registry_of(lake)
+        super().__init__(lake)
         self._config = config or MetadataOrchestratorConfig()
         self._group_commit = self._registry.group_commit
         self._group_commit.limits = GroupCommitLimits(
@@ -60,20 +56,6 @@ class MetadataOrchestrator:
     def get_metrics(self) -> GroupCommitStatus:
         """What group commit has done since the registry was opened, and what waits in it now."""
         return self._group_commit.status()
-
-    def register_with_astha(self, astha: Registers) -> None:
-        """Have Astha tell it of what it needs to hear."""
-        astha.register(self)
-
-    def start(self) -> None:
-        """Nothing: group commit works in its callers' threads."""
-
-    def stop(self) -> None:
-        """Nothing: what waits in it has callers of its own, who get their answers."""
-
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
-        """The registry tables it hears of."""
-        return (TABLES, TABLE_METADATA)
 
     def on_health(self) -> bool:
         """Whether registrations get through: not many transactions have failed in a row, and none waits for long."""

@@ -9,7 +9,7 @@ that a dropped table's is there no more, and that a row changed by hand is read 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -20,19 +20,18 @@ from lakeward.astha.events import (
     TABLES,
     Event,
     Operation,
-    Registers,
     TableColumn,
-    WatchedTable,
 )
-from lakeward.errors import InvalidSetting, LakewardError, RegistryUnavailable
+from lakeward.components.component import OwnComponent
+from lakeward.errors import LakewardError, RegistryUnavailable
 from lakeward.logs import log
 from lakeward.names import TableName, parse_table
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry
 from lakeward.retry import RetryConfig, tried
 from lakeward.tables import tables
 from lakeward.tables.records.tables import Document, Table, TableMetadata, TableRow
 from lakeward.tables.schema_cache import CacheStats
-from lakeward.validation import MAX_INTEGER
+from lakeward.validation import MAX_INTEGER, check_config
 
 T = TypeVar("T")
 Row: TypeAlias = TableRow | TableColumn | TableMetadata
@@ -52,23 +51,20 @@ class SchemaManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryConfig = RetryConfig(max_retries=3)  # waits of 0.1 s, doubled up to 5 s
 
     def __post_init__(self) -> None:
-        for name in ("max_entries", "max_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InvalidSetting(f"{name}={value!r} of the schema manager must be 0 or more")
+        check_config(self, max_entries=0, max_bytes=0)
 
 
-class SchemaManager:
+class SchemaManager(OwnComponent[Row]):
     """Serves schemas from memory. Threads may share it; a registry handle has one.
 
     It works without Astha too: what is asked for is then read once, and not before.
     """
 
     name = "schema_manager"
-    version = "1"
+    tables = (TABLES, TABLE_COLUMNS, TABLE_METADATA)
 
     def __init__(self, lake: Registry | HasRegistry, config: SchemaManagerConfig | None = None) -> None:
-        self._registry = registry_of(lake)
+        super().__init__(lake)
         self._config = config or SchemaManagerConfig()
         self._cache = self._registry.schemas
         entries, most = self._cache.limits
@@ -117,10 +113,6 @@ class SchemaManager:
         return found
 
     # Events -----------------------------------------------------------------------------------------------------------
-    def register_with_astha(self, astha: Registers) -> None:
-        """Have Astha tell it of what it needs to hear."""
-        astha.register(self)
-
     def start(self) -> None:
         """Nothing but undoing `stop`: it has no threads."""
         self._stopped.clear()
@@ -136,10 +128,6 @@ class SchemaManager:
         if follows:
             self._cache.clear()
         self._doubt(STANDBY, not follows)
-
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[Row]]:
-        """The registry tables it hears of."""
-        return (TABLES, TABLE_COLUMNS, TABLE_METADATA)
 
     def on_health(self) -> bool:
         """Whether the registry answers, so that events can be handled.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import TypeAlias
 
@@ -19,14 +19,13 @@ from lakeward.astha.events import (
     TABLE_METADATA,
     TABLE_SNAPSHOTS,
     Event,
-    Registers,
-    WatchedTable,
 )
 from lakeward.background import Worker
+from lakeward.components.component import OwnComponent
 from lakeward.components.snapshot_rules import SnapshotRules, rules_of
-from lakeward.errors import InvalidInput, InvalidSetting, LeaseHeld, TableNotFound
+from lakeward.errors import InvalidInput, LeaseHeld, TableNotFound
 from lakeward.logs import log, log_and_go_on
-from lakeward.registry import HasRegistry, Registry, registry_of
+from lakeward.registry import HasRegistry, Registry
 from lakeward.retry import RetryConfig
 from lakeward.snapshots import expiry
 from lakeward.snapshots.snapshot_commit import flush
@@ -35,6 +34,7 @@ from lakeward.tables.pending import Waiting
 from lakeward.tables.records.files import TableFile
 from lakeward.tables.records.properties import MAX_SNAPSHOT_AGE
 from lakeward.tables.records.tables import TableMetadata, TableSnapshot
+from lakeward.validation import check_config
 
 Record: TypeAlias = TableMetadata | TableFile | TableSnapshot
 
@@ -55,10 +55,7 @@ class SnapshotterConfig(msgspec.Struct, frozen=True, kw_only=True):
     expire_seconds: float = 3_600.0  # between two expiries of a table that says how old its snapshots get
 
     def __post_init__(self) -> None:
-        if self.threads < 1 or not self.expire_seconds > 0:
-            raise InvalidSetting(
-                f"threads={self.threads} and expire_seconds={self.expire_seconds} of the snapshotter must be greater than 0"
-            )
+        check_config(self)
 
 
 class _Table(msgspec.Struct):
@@ -150,29 +147,20 @@ class Counts(msgspec.Struct, frozen=True):
     rules: SnapshotRules
 
 
-class Snapshotter:
+class Snapshotter(OwnComponent[Record]):
     """A component of Astha. `start` its threads once it is registered; `on_refresh` takes the state from the registry."""
 
     name = "snapshotter"
-    version = "1"
+    tables = (TABLE_METADATA, TABLE_FILES, TABLE_SNAPSHOTS)
 
     def __init__(self, lake: Registry | HasRegistry, config: SnapshotterConfig | None = None) -> None:
-        self._registry = registry_of(lake)
+        super().__init__(lake)
         self._config = config or SnapshotterConfig()
         self._tables: dict[int, _Table] = {}
         self._clock_ahead = 0.0  # seconds by which the registry's clock is ahead of this machine's
         self._lock = threading.RLock()  # guards all of the above
-        self._worker: Worker | None = None
 
     # What Astha calls -------------------------------------------------------------------------------------------------
-    def get_subscribed_tables(self) -> Sequence[WatchedTable[Record]]:
-        """The registry tables it hears of."""
-        return (TABLE_METADATA, TABLE_FILES, TABLE_SNAPSHOTS)
-
-    def register_with_astha(self, astha: Registers) -> None:
-        """Have Astha tell it of what it needs to hear."""
-        astha.register(self)
-
     def on_event(self, event: Event[Record]) -> None:
         """Count what is pending anew; a table that reaches a limit is flushed by a thread of `start`."""
         if isinstance(event.data, TableFile):
@@ -181,10 +169,6 @@ class Snapshotter:
             self._on_metadata(event.operation, event.data)
         elif event.operation == "INSERT":
             self._look_again(event.table_id, only_removals=True)
-
-    def on_health(self) -> bool:
-        """Whether its threads live; a snapshotter that was not started only counts."""
-        return self._worker is None or self._worker.is_alive
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
@@ -201,16 +185,6 @@ class Snapshotter:
         """Start making snapshots. Without Astha, call `on_refresh` first."""
         self._worker = Worker("lakeward-snapshotter", self._step, threads=self._config.threads)
         self._worker.wake()
-
-    def stop(self) -> None:
-        """Finish what is in hand."""
-        if self._worker is not None:
-            self._worker.stop()
-            self._worker = None
-
-    def _wake(self) -> None:
-        if (worker := self._worker) is not None:
-            worker.wake()
 
     def counts(self) -> dict[int, Counts]:
         """By table_id, what waits in the tables that have rules."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from lakeward.astha import Astha, AsthaConfig
-from lakeward.astha.events import Registers, Subscriber
+from lakeward.astha.events import Subscriber
 from lakeward.background import Worker
 from lakeward.components.compactor import Compactor, CompactorConfig
 from lakeward.components.iceberg_updater import IcebergUpdater, IcebergUpdaterConfig
@@ -29,34 +29,23 @@ T = TypeVar("T")
 class Component(Subscriber[Any], Protocol):
     """A subscriber that knows what it wants to hear of, and has threads of its own."""
 
-    def register_with_astha(self, astha: Registers) -> None: ...
+    def register_with_astha(self, astha: Astha) -> None: ...
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
 
-# By name, with the settings that each has by itself. In the order in which they start.
-COMPONENTS: Mapping[str, Callable[..., Component]] = {
-    "metadata_orchestrator": MetadataOrchestrator,
-    "schema_manager": SchemaManager,
-    "iceberg_updater": IcebergUpdater,
-    "snapshotter": Snapshotter,
-    "compactor": Compactor,
+# By name, each with its settings. In the order in which they start.
+COMPONENTS: Mapping[str, tuple[Callable[..., Component], Callable[..., Any]]] = {
+    "metadata_orchestrator": (MetadataOrchestrator, MetadataOrchestratorConfig),
+    "schema_manager": (SchemaManager, SchemaManagerConfig),
+    "iceberg_updater": (IcebergUpdater, IcebergUpdaterConfig),
+    "snapshotter": (Snapshotter, SnapshotterConfig),
+    "compactor": (Compactor, CompactorConfig),
 }
-
-
 # They have no threads, and serve the callers of their process whether or not it is the active one.
 WITHOUT_THREADS = frozenset({"metadata_orchestrator", "schema_manager"})
-
-
-_CONFIGS: Mapping[str, Callable[..., Any]] = {
-    "metadata_orchestrator": MetadataOrchestratorConfig,
-    "schema_manager": SchemaManagerConfig,
-    "iceberg_updater": IcebergUpdaterConfig,
-    "snapshotter": SnapshotterConfig,
-    "compactor": CompactorConfig,
-}
 
 
 def configured(kind: Callable[..., T], table: str, values: Mapping[str, Any]) -> T:
@@ -69,11 +58,7 @@ def configured(kind: Callable[..., T], table: str, values: Mapping[str, Any]) ->
     for name in values:
         if name not in known:
             raise InvalidSetting(f"[{table}] has no setting {name!r}; it knows {', '.join(known)}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
-        raise InvalidSetting(f"[{table}] has a value of another type among {shown}") from error
+    return kind(**values)
 
 
 _NOT_IN_FILES = frozenset({"default", "retry", "spark", "subscriptions"})
@@ -89,14 +74,13 @@ def from_settings(lake: Registry | HasRegistry) -> dict[str, Component]:
         if name not in COMPONENTS or not isinstance(values, Mapping):
             raise InvalidSetting(f"[components.{name}] is no table of a component; there are {', '.join(COMPONENTS)}")
     made: dict[str, Component] = {}
-    for name, kind in COMPONENTS.items():
+    for name, (kind, config) in COMPONENTS.items():
         values = dict(tables.get(name, {}))
         enabled = values.pop("enabled", True)
         if not isinstance(enabled, bool):
             raise InvalidSetting(f"[components.{name}] has enabled={enabled!r}, which is neither true nor false")
         if enabled:
-            config = configured(_CONFIGS[name], f"components.{name}", values)
-            made[name] = kind(lake, config)
+            made[name] = kind(lake, configured(config, f"components.{name}", values))
     return made
 
 
@@ -178,7 +162,7 @@ def running(
     chosen = list(names)
     if unknown := [name for name in chosen if name not in COMPONENTS]:
         raise InvalidInput(f"no component {unknown[0]!r}; there are {', '.join(COMPONENTS)}")
-    made = {name: COMPONENTS[name](lake) for name in chosen if name not in (others or {})} | dict(others or {})
+    made = {name: COMPONENTS[name][0](lake) for name in chosen if name not in (others or {})} | dict(others or {})
     runners: list[_Runner] = []
     managers = [each for each in made.values() if isinstance(each, SchemaManager)]
 

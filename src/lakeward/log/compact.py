@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
@@ -24,6 +23,7 @@ from lakeward.registry import Registry, intents, leases
 from lakeward.registry.intents import Overtaken
 from lakeward.registry.sql import intents as intent_store
 from lakeward.storage.engine import StorageEngine
+from lakeward.sums import Sum
 from lakeward.tables.records.files import Intent
 
 LEASE_SECONDS = 30.0
@@ -32,7 +32,7 @@ WHOLE = 1 << 59  # bytes: a merged file is never cut
 _RECORD = (KEY, VALUE, TIMESTAMP, HEADERS)
 
 
-class CompactionResult(msgspec.Struct, frozen=True):
+class CompactionResult(Sum, frozen=True):
     before: int = 0  # segments that were merged
     after: int = 0  # into so many
     bytes_before: int = 0
@@ -57,12 +57,7 @@ def compact_segments(registry: Registry, topic: str, target_bytes: int = TARGET_
             for run in _runs(segments.iterate(registry, found, number), found, target_bytes):
                 size = _merge(registry, found, run, lease)
                 if size is not None:
-                    total = CompactionResult(
-                        before=total.before + len(run),
-                        after=total.after + 1,
-                        bytes_before=total.bytes_before + sum(info.size_bytes for info in run),
-                        bytes_after=total.bytes_after + size,
-                    )
+                    total += CompactionResult(len(run), 1, sum(info.size_bytes for info in run), size)
     return total
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
-
-import msgspec
 
 from lakeward.arrow import scan
 from lakeward.arrow.target import TableTarget, table_target
@@ -27,6 +25,7 @@ from lakeward.ops.run_recorder import Recorder, of_table
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.intents import Overtaken
 from lakeward.registry.leases import Lease
+from lakeward.sums import Sum
 from lakeward.tables import compaction, tables
 from lakeward.tables.compaction import PartitionId
 from lakeward.tables.records.files import DataFile, Intent
@@ -40,7 +39,7 @@ LEASE_SECONDS = 30.0
 Sessions: TypeAlias = "Callable[[], SparkSession]"  # asked for the first job that needs Spark
 
 
-class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+class Compacted(Sum, frozen=True, kw_only=True):
     """What jobs have done. Sizes in bytes; a job that lost to ingest is counted in `conflicts` alone."""
 
     jobs: int = 0
@@ -51,12 +50,6 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     conflicts: int = 0
     seconds: float = 0.0
-
-
-def total(parts: Iterable[Compacted]) -> Compacted:
-    found = list(parts)
-    names = Compacted.__struct_fields__
-    return Compacted(**{name: sum(getattr(each, name) for each in found) for name in names})
 
 
 def compact_table(
@@ -84,7 +77,7 @@ def compact_table(
         LeaseHeld: somebody else is compacting the table.
         What `run_job` raises of the first job that failed; the others are done all the same.
     """
-    done: list[Compacted] = []
+    done = Compacted()
     failed: Exception | None = None
     with leases.held(registry, lease_name(table), seconds=LEASE_SECONDS) as lease, _Run(registry, table) as run:
         found = plan(registry, table, partitions)
@@ -111,11 +104,11 @@ def compact_table(
                 continue
             if result.conflicts and len(job.groups) > 1 and _is_planned_for(registry, found):
                 waiting.extendleft(reversed([Job([group]) for group in job.groups]))
-            done.append(result)
+            done += result
             on_job(job, result)
         if failed is not None:
             raise failed
-    return total(done)
+    return done
 
 
 def _is_planned_for(registry: Registry, planned: Plan) -> bool:

@@ -10,14 +10,17 @@ from lakeward.errors import LakewardError
 from lakeward.logs import log
 from lakeward.registry import Registry, abandoned
 from lakeward.registry.abandoned import OrphanSweep
+from lakeward.sums import Sum
 from lakeward.tables.records.files import Intent
 
 
-class RecoveryResult(msgspec.Struct, frozen=True):
+class RecoveryResult(Sum, frozen=True):
     intents: int = 0  # writes that were given up now
     swept: int = 0  # writes that were given up before, or registered, and whose prefix was swept for the last time
     objects: int = 0  # that were deleted
-    failed: list[str] = []  # prefixes that could not be swept; the next recovery tries again
+    failed: list[str] = msgspec.field(
+        default_factory=list
+    )  # prefixes that could not be swept; the next recovery tries again
 
 
 def recover(registry: Registry) -> RecoveryResult:
@@ -42,12 +45,8 @@ def recover(registry: Registry) -> RecoveryResult:
     swept = abandoned.finish(registry, [intent for intent in due if intent not in failed], failed)
     if given_up:
         log.info("writes_given_up", intents=len(given_up), objects=objects)
-    orphans = _sweep_orphans(registry)
-    return RecoveryResult(
-        intents=len(given_up),
-        swept=swept + orphans.swept,
-        objects=objects + orphans.objects,
-        failed=[*(intent.prefix for intent in failed), *orphans.failed],
+    return RecoveryResult(len(given_up), swept, objects, [intent.prefix for intent in failed]) + _sweep_orphans(
+        registry
     )
 
 

@@ -17,6 +17,7 @@ from lakeward.maintenance.repair import read_or_note
 from lakeward.registry import Registry
 from lakeward.storage.engine import ObjectInfo, StorageEngine
 from lakeward.storage.locations import is_of_a_write
+from lakeward.sums import Sum
 from lakeward.tables import stray_objects, tables
 from lakeward.tables.records.tables import Table
 
@@ -24,12 +25,14 @@ STRAY_SECONDS = 7 * 86_400.0  # no engine takes longer from a file to its commit
 BATCH = 1_000  # objects that one transaction sends to quarantine
 
 
-class Strays(msgspec.Struct, frozen=True):
+class Strays(Sum, frozen=True):
     """What was found. Sizes in bytes."""
 
     objects: int = 0
     bytes: int = 0
-    failed: list[str] = []  # folders of tables that could not be looked through; the next clean-up tries again
+    failed: list[str] = msgspec.field(
+        default_factory=list
+    )  # folders of tables that could not be looked through; the next clean-up tries again
 
 
 def quarantine(registry: Registry) -> Strays:
@@ -43,19 +46,17 @@ def find(registry: Registry) -> Strays:
 
 
 def _of_all(registry: Registry, *, dry_run: bool) -> Strays:
-    objects = size = 0
-    failed: list[str] = []
+    total = Strays()
     for table in tables.every(registry):
         try:
             found = of_table(registry, table)
             taken = found if dry_run else _quarantined(registry, table, found)
         except LakewardError as error:
             log.warning("strays_not_looked_for", location=table.location, error=str(error), code=error.code)
-            failed.append(table.location)
-            continue
-        objects += len(taken)
-        size += sum(each.size for each in taken)
-    return Strays(objects, size, failed)
+            total += Strays(failed=[table.location])
+        else:
+            total += Strays(len(taken), sum(each.size for each in taken))
+    return total
 
 
 def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:

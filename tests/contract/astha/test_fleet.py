@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from lakeward.astha.events import Registers
+from lakeward.astha import Astha
 from lakeward.components import supervisor
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.db import schema
@@ -23,7 +23,7 @@ class Hanging(Recorder):
         super().__init__("compactor")
         self.go, self.runs = threading.Event(), threading.Event()
 
-    def register_with_astha(self, astha: Registers) -> None:
+    def register_with_astha(self, astha: Astha) -> None:
         astha.register(self)
 
     def start(self) -> None:

@@ -124,7 +124,7 @@ def test_it_is_unwell_when_transaction_after_transaction_fails_until_one_does_no
 def test_its_settings_bound_the_groups(lake: Lake) -> None:
     MetadataOrchestrator(lake, MetadataOrchestratorConfig(max_group_commits=3, max_group_files=7))
     assert (lake.registry.group_commit.limits.commits, lake.registry.group_commit.limits.files) == (3, 7)
-    with pytest.raises(InvalidSetting, match="max_group_files=0 of the metadata orchestrator must be greater than 0"):
+    with pytest.raises(InvalidSetting, match="max_group_files 0 is no whole number from 1"):
         MetadataOrchestratorConfig(max_group_files=0)
 
 

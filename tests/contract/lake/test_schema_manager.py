@@ -464,9 +464,9 @@ def test_the_settings_bound_it_where_nobody_says_more(made_url: str, tmp_path: P
 
 
 def test_limits_below_nothing_are_refused() -> None:
-    with pytest.raises(InvalidSetting, match="max_entries=-1"):
+    with pytest.raises(InvalidSetting, match="max_entries -1 is no"):
         SchemaManagerConfig(max_entries=-1)
-    with pytest.raises(InvalidSetting, match="max_bytes=-1"):
+    with pytest.raises(InvalidSetting, match="max_bytes -1 is no"):
         SchemaManagerConfig(max_bytes=-1)
 
 

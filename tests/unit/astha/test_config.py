@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,8 +48,22 @@ def test_a_retry_setting_that_makes_no_sense_is_refused_by_name(changes: dict[st
 
 @pytest.mark.parametrize("name", ["batch_size", "queue_limit", "workers", "max_failures"])
 def test_a_count_below_one_is_refused_by_name(name: str) -> None:
-    with pytest.raises(InvalidSetting, match=f"{name}=0"):
+    with pytest.raises(InvalidSetting, match=f"{name} 0 is no"):
         config(**{name: 0})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    retry = RetryConfig(np.int64(3), np.float64(0.5), np.float32(1.0), np.float64(3.0), np.float64(0.5))  # type: ignore[arg-type]
+    assert 0.5 <= retry.delay(1) <= 0.75
+    assert config(batch_size=np.int64(5), lease_seconds=np.float64(2.0)).batch_size == 5
+
+
+@pytest.mark.parametrize(
+    "changes", [{"name": ""}, {"name": 5}, {"batch_size": "10"}, {"lease_seconds": "10"}, {"workers": None}]
+)
+def test_a_setting_of_another_type_is_refused_by_name(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting, match=next(iter(changes))):
+        config(**changes)
 
 
 @pytest.mark.parametrize("name", ["poll_interval", "event_timeout", "drain_timeout", "lease_seconds", "stale_after"])
