@@ -108,9 +108,11 @@ def record_of(batch: pa.RecordBatch) -> dict[str, Any]:
     return {name: value_of(column[0]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
 
 
-def numbered(record: Any, error: FileRefused, number: int) -> BrokenRow:
-    """A row of what was handed over, by its number; the first is 1."""
-    return BrokenRow(record, error.reason, f"row {number:,}: {error}", {"row": number})
+def numbered(record: Any, error: FileRefused, number: int, file: str | None = None, unit: str = "row") -> BrokenRow:
+    """A row of what was handed over, or of a file, by its number; the first is 1."""
+    if file is None:
+        return BrokenRow(record, error.reason, f"row {number:,}: {error}", {"row": number})
+    return BrokenRow(record, error.reason, f"{file}, {unit} {number}: {error}", {"file": file, unit: number})
 
 
 def value_of(value: Any) -> Any:

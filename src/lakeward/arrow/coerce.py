@@ -7,7 +7,7 @@ nothing is cut, rounded or moved to another time zone in silence.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -143,12 +143,13 @@ def _from_arrow(reader: pa.RecordBatchReader, wanted: Wanted, broken: BrokenRows
 
 
 class Wanted(NamedTuple):
-    """The columns that a table wants: their Arrow schema and Iceberg's types, what its partitions are made from, whose columns
+    """The columns that a table wants: their schema's document, Arrow schema and Iceberg's types, what its partitions are made from, whose columns
     must be given though they are optional, and defaults.
 
     `judges`: rows are judged one by one, and a column that the table lacks is a fault of those that have a value in it.
     """
 
+    document: Document
     schema: pa.Schema
     types: Mapping[str, TypeDocument]
     partition_terms: tuple[Term, ...] = ()
@@ -166,7 +167,9 @@ class Wanted(NamedTuple):
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Wanted:
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        return cls(arrow_schema(schema), types, tuple(partition_terms), write_defaults(schema), judges, properties)
+        return cls(
+            schema, arrow_schema(schema), types, tuple(partition_terms), write_defaults(schema), judges, properties
+        )
 
     @property
     def extra(self) -> Extra:
@@ -189,6 +192,22 @@ class Wanted(NamedTuple):
 
     def filled(self, field: pa.Field, count: int) -> pa.Array:
         return filled(field, count, self.defaults)
+
+    def decoded(self, field: pa.Field, values: Sequence[Any], *, written: bool = False) -> pa.Array:
+        """A column of Python values; see `accepted.decode`. Raises FileRefused."""
+        array = accepted.decode(values, self.types[field.name], field.name, written=written)
+        if array.null_count and not field.nullable:
+            raise null_in_required(field.name)
+        return array
+
+    def made(self, column: Callable[[pa.Field], pa.Array], given: Container[str], count: int) -> pa.RecordBatch:
+        """A batch of the columns that are given, each made by `column`, and of what the others hold without."""
+        arrays = []
+        for field in self.schema:
+            if field.name not in given:
+                self.check_missing(field)
+            arrays.append(column(field) if field.name in given else self.filled(field, count))
+        return self.batch(arrays)
 
 
 def write_defaults(schema: Document) -> Defaults:
@@ -368,14 +387,7 @@ def _is_column(values: Any) -> bool:
 
 
 def _batch(columns: Mapping[str, Any], wanted: Wanted, count: int) -> pa.RecordBatch:
-    arrays = []
-    for field in wanted.schema:
-        if field.name not in columns:
-            wanted.check_missing(field)
-            arrays.append(wanted.filled(field, count))
-        else:
-            arrays.append(_array(columns[field.name], field, wanted))
-    return wanted.batch(arrays)
+    return wanted.made(lambda field: _array(columns[field.name], field, wanted), columns, count)
 
 
 def _array(values: Any, field: pa.Field, wanted: Wanted) -> pa.Array:
@@ -385,10 +397,7 @@ def _array(values: Any, field: pa.Field, wanted: Wanted) -> pa.Array:
     elif hasattr(values, "dtype") and str(values.dtype) != "object":  # NumPy's, pandas' and Polars' own types
         values = _from_frame(values, field)
     if not isinstance(values, pa.Array):
-        made = accepted.decode(list(values), wanted.types[field.name], field.name)
-        if made.null_count and not field.nullable:
-            raise null_in_required(field.name)
-        return made
+        return wanted.decoded(field, list(values))
     check_array(values, field.name)
     return cast_plan(pa.field(field.name, values.type), field, by_name, field.name, wanted.extra, wanted.defaults)(
         values

@@ -14,31 +14,22 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakeward.arrow import accepted
-from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, row_of, sift
+from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, record_of, sift
 from lakeward.arrow.coerce import Wanted, check_array, run, schema_plan
-from lakeward.arrow.splitting import Term
 from lakeward.arrow.text_files import decompressed, read_errors
 from lakeward.errors import FileRefused, InvalidInput
-from lakeward.tables.records.tables import Document
 
 BLOCK = 1 << 20  # bytes that are parsed at a time
 _DELIMITERS = (",", ";", "\t", "|")
 
 
 def read_csv(
-    source: pa.NativeFile,
-    schema: Document,
-    name: str,
-    partition_terms: Sequence[Term] = (),
-    broken: BrokenRows | None = None,
-    *,
-    delimiter: str = ",",
+    source: pa.NativeFile, wanted: Wanted, name: str, broken: BrokenRows | None = None, *, delimiter: str = ","
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a CSV file as batches of the schema's Arrow schema; a missing column is null.
+    """Rows of a CSV file as batches of the wanted columns; a missing one is null.
 
     Args:
         name: the file's, for messages.
-        partition_terms: what partitions are made from. These columns may not be missing.
         broken: where rows go that do not fit the schema, or that have more or fewer fields than the first line, as texts;
             none refuses the file.
 
@@ -46,7 +37,6 @@ def read_csv(
         FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the row's
             number; the first row after the names is 1.
     """
-    wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
     torn = _Torn(name, broken)
     first = 1
     last: pa.RecordBatch | None = None
@@ -65,7 +55,7 @@ def read_csv(
             return run(plan, _with_json(rows, wanted), wanted)
 
         def as_given(rows: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
-            return torn.of(row_of(rows, error, number).record, error.reason, str(error), torn.number(number))
+            return numbered(record_of(rows), error, torn.number(number), name)
 
         for batch in _whole(reader, name):
             torn.settle()
@@ -139,16 +129,13 @@ class _Torn:
         self._numbers: list[int] = []
         self._last = ""  # row's text
 
-    def of(self, record: Any, reason: str, message: str, number: int) -> BrokenRow:
-        return BrokenRow(record, reason, f"{self._name}, row {number}: {message}", {"file": self._name, "row": number})
-
     def found(self, row: Any) -> str:
         number = row.number - 1  # the names are its first
         self._numbers.append(number)
         self._last = row.text
         fields = "field" if row.actual_columns == 1 else "fields"
         message = f"{row.actual_columns} {fields}, where the first line has {row.expected_columns}"
-        self._waiting.append(self.of(row.text, "unreadable", message, number))
+        self._waiting.append(numbered(row.text, FileRefused("unreadable", message), number, self._name))
         return "skip"
 
     def is_open(self, delimiter: str) -> bool:

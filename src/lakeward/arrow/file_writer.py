@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -19,23 +20,6 @@ FLUSH_ROWS = 1 << 20  # rows of one partition that are written together: a row g
 FLUSH_BYTES = 64 << 20  # the same in bytes, as Arrow holds them
 BUFFER_BYTES = 256 << 20  # over all partitions
 MAX_OPEN_FILES = 32
-
-
-class FileSink(Protocol):
-    """One file being written. Nothing is open before the first `write`."""
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        ...
-
-    def write(self, table: pa.Table) -> None: ...
-
-    def finish(self, last: pa.Table | None) -> DataFile:
-        """Write what is left, and close the file."""
-        ...
-
-    def abort(self) -> None: ...
 
 
 class Part:
@@ -65,6 +49,36 @@ class Part:
         return table
 
 
+class FileSink(ABC):
+    """One file being written. Nothing is open before the first `write`."""
+
+    def __init__(self, target: WriteTarget, part: Part, extension: str) -> None:
+        self._target, self._part = target, part
+        self._location = target.next_location(extension)
+        self._output: HashingOutput | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return 0 if self._output is None else self._output.tell()
+
+    def _open_output(self) -> HashingOutput:
+        self._output = HashingOutput(self._target.engine.open_output(self._location))
+        return self._output
+
+    @abstractmethod
+    def write(self, table: pa.Table) -> None: ...
+
+    @abstractmethod
+    def finish(self, last: pa.Table | None) -> DataFile:
+        """Write what is left, and close the file."""
+
+    def abort(self) -> None:
+        if self._output is not None:
+            self._output.abort()
+
+
+NewSink = Callable[[WriteTarget, Part], FileSink]
 # The rows of a batch by partition.
 Split = Callable[[pa.RecordBatch], Iterable[tuple[PartitionValues, pa.RecordBatch]]]
 
@@ -72,7 +86,7 @@ Split = Callable[[pa.RecordBatch], Iterable[tuple[PartitionValues, pa.RecordBatc
 def write_files(
     target: WriteTarget,
     batches: Iterable[pa.RecordBatch],
-    new_sink: Callable[[WriteTarget, Part], FileSink],
+    new_sink: NewSink,
     split: Split | None = None,
 ) -> list[DataFile]:
     """Write batches of the target's Arrow schema as files below the intent's prefix; without rows there is no file.
@@ -105,7 +119,7 @@ def _by_spec(target: WriteTarget) -> Split:
 
 
 class _Writer:
-    def __init__(self, target: WriteTarget, new_sink: Callable[[WriteTarget, Part], FileSink], split: Split) -> None:
+    def __init__(self, target: WriteTarget, new_sink: NewSink, split: Split) -> None:
         self._target, self._new_sink, self._split = target, new_sink, split
         self._parts: dict[str, Part] = {}
         self._open: dict[str, Part] = {}  # the one that waits longest first

@@ -43,6 +43,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
 
+from lakeward.arrow.literals import predicate_of
 from lakeward.errors import InvalidFilter
 
 _TOKEN = re.compile(
@@ -151,8 +152,7 @@ class _Parser:
         parts = [part()]
         while self._took(word):
             parts.append(part())
-        joined: BooleanExpression = join(*parts) if len(parts) > 1 else parts[0]
-        return joined
+        return predicate_of(join, *parts) if len(parts) > 1 else parts[0]
 
     def _one(self) -> BooleanExpression:
         self._depth += 1
@@ -177,27 +177,22 @@ class _Parser:
         if self._next.word not in _COMPARISONS:
             raise self._wrong("a comparison")
         _, kind = _COMPARISONS[self._take().word]
-        compared: BooleanExpression = kind(self._column(), value)
-        return compared
+        return predicate_of(kind, self._column(), value)
 
     def _test(self, column: Reference) -> BooleanExpression:
         if self._next.word in _COMPARISONS:
             kind, _ = _COMPARISONS[self._take().word]
-            compared: BooleanExpression = kind(column, self._literal())
-            return compared
+            return predicate_of(kind, column, self._literal())
         if self._took("is"):
             negated = self._took("not")
-            unary: Any = {"null": (IsNull, NotNull), "nan": (IsNaN, NotNaN)}.get(self._next.word)
+            unary = {"null": (IsNull, NotNull), "nan": (IsNaN, NotNaN)}.get(self._next.word)
             if unary is None:
                 raise self._wrong("'null' or 'nan'")
             self._take()
-            tested: BooleanExpression = unary[negated](column)
-            return tested
+            return predicate_of(unary[negated], column)
         negated = self._took("not")
         if self._took("in"):
-            listed: Any = NotIn if negated else In
-            among: BooleanExpression = listed(column, self._list())
-            return among
+            return predicate_of(NotIn if negated else In, column, self._list())
         if self._took("between"):
             found = self._between(column)
         elif self._took("like"):
@@ -209,10 +204,9 @@ class _Parser:
     def _between(self, column: Any) -> BooleanExpression:
         low = self._literal()
         self._expect("and")
-        at_least: Any = GreaterThanOrEqual
-        at_most: Any = LessThanOrEqual
-        both: BooleanExpression = And(at_least(column, low), at_most(column, self._literal()))
-        return both
+        return predicate_of(
+            And, predicate_of(GreaterThanOrEqual, column, low), predicate_of(LessThanOrEqual, column, self._literal())
+        )
 
     def _like(self, column: Any) -> BooleanExpression:
         start = self._next.start
@@ -224,9 +218,7 @@ class _Parser:
         if "%" in (parts[:-1] if is_prefix else parts):
             raise self._refused(start, "has a '%' inside of a 'like' pattern, where it is known at the end alone")
         plain = "".join(part[-1] for part in (parts[:-1] if is_prefix else parts))
-        kind: Any = StartsWith if is_prefix else EqualTo
-        found: BooleanExpression = kind(column, StringLiteral(plain))
-        return found
+        return predicate_of(StartsWith if is_prefix else EqualTo, column, StringLiteral(plain))
 
     # Columns and literals -----------------------------------------------------------------------------------------------
     def _column(self) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeward.arrow import csv_read, json_lines, json_read, parquet_check, splitting, statistics, text_files
-from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, row_of, sift
+from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, record_of, sift
 from lakeward.arrow.coerce import Wanted, checked_values, run
 from lakeward.arrow.file_writer import HashingOutput, Part, partition_terms, write_files
 from lakeward.arrow.parquet_check import DAMAGED, ParquetSource
@@ -29,17 +29,14 @@ from lakeward.storage.locations import LOCAL_SCHEME, S3_SCHEME
 from lakeward.storage.parquet_footers import encode_footer
 from lakeward.tables.records.files import DataFile, PartitionValues, partition_key, shown_path
 from lakeward.tables.records.properties import REDACTED_COLUMNS
-from lakeward.tables.records.tables import Document
 
 _PARQUET_MAGIC = (b"PAR1", b"PARE")
 _LINES_ENDINGS = (".jsonl", ".ndjson")
 _COMPRESSED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
 
 
-# (open file, schema document, the file's name, what partitions are made from, where broken rows go) -> batches
-ReadText = Callable[
-    [pa.NativeFile, Document, str, Sequence[splitting.Term], BrokenRows | None], Iterable[pa.RecordBatch]
-]
+# (open file, the columns that are wanted, the file's name, where broken rows go) -> batches
+ReadText = Callable[[pa.NativeFile, Wanted, str, BrokenRows | None], Iterable[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -266,7 +263,7 @@ def _batches(
     for source in sources:
         if isinstance(source, TextSource):
             with source.engine.open_input(source.location) as opened:
-                yield from source.read(opened, target.schema, source.name, partition_terms(target), target.broken)
+                yield from source.read(opened, wanted, source.name, target.broken)
         else:
             yield from _parquet_batches(source, wanted, target.broken)
 
@@ -287,9 +284,6 @@ def _fitting(
     source: ParquetSource, batch: pa.RecordBatch, first: int, wanted: Wanted, broken: BrokenRows | None
 ) -> Iterator[pa.RecordBatch]:
     def as_given(some: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
-        row = row_of(some, error, number)
-        return row._replace(
-            message=f"{source.name}, row {number}: {error}", origin={"file": source.name, "row": number}
-        )
+        return numbered(record_of(some), error, number, source.name)
 
     return sift(batch, lambda some: run(source.plan, some, wanted), broken, as_given, first)

@@ -11,9 +11,8 @@ import msgspec
 import pyarrow as pa
 
 from lakeward.arrow import json_values, statistics
-from lakeward.arrow.coerce import coerce
-from lakeward.arrow.file_writer import HashingOutput, Part, partition_terms, write_files
-from lakeward.arrow.target import TableTarget, WriteTarget
+from lakeward.arrow.file_writer import FileSink, Part
+from lakeward.arrow.target import WriteTarget
 from lakeward.errors import InvalidSetting
 from lakeward.tables.records.files import DataFile, FileStatistics
 from lakeward.tables.records.tables import Document
@@ -21,21 +20,6 @@ from lakeward.tables.records.tables import Document
 ROWS_AT_A_TIME = 10_000
 CODECS: dict[str, str | None] = {"zstd": "zstd", "gzip": "gzip", "none": None, "uncompressed": None}
 _EXTENSIONS = {"zstd": "json.zst", "gzip": "json.gz", None: "json"}
-
-
-def write_json_lines(target: TableTarget, data: Any) -> list[DataFile]:
-    """Write data (see `coerce`) as JSON lines below the intent's prefix; no rows, no file. Nothing is registered.
-
-    Rows that do not fit go to `target.broken`, if there is one.
-
-    Raises:
-        FileRefused, InvalidInput: see `coerce`.
-        InvalidSetting: a compression that JSON lines do not have.
-        StorageError: a file could not be written.
-    """
-    json_codec(target.compression)
-    rows = coerce(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
-    return write_files(target, rows, JsonSink)
 
 
 def json_codec(compression: str) -> str | None:
@@ -50,28 +34,21 @@ def json_codec(compression: str) -> str | None:
         raise InvalidSetting(f"compression {compression!r} is not for JSON lines; use zstd, gzip or none") from None
 
 
-class JsonSink:
-    """One file of JSON lines."""
+class JsonSink(FileSink):
+    """One file of JSON lines. Raises InvalidSetting: they do not have the target's compression."""
 
     def __init__(self, target: WriteTarget, part: Part) -> None:
-        self._target, self._part = target, part
         self._codec = json_codec(target.compression)
-        self._location = target.next_location(_EXTENSIONS[self._codec])
+        super().__init__(target, part, _EXTENSIONS[self._codec])
         self._leaves = [leaf for leaf in statistics.leaves(target.schema) if not leaf.repeated]
         self._rows = 0
         self._nulls: dict[int, int] = {}
         self._nans: dict[int, int] = {}
-        self._output: HashingOutput | None = None
         self._stream: Any = None
-
-    @property
-    def size(self) -> int:
-        return 0 if self._output is None else self._output.tell()
 
     def write(self, table: pa.Table) -> None:
         if self._output is None:
-            self._output = HashingOutput(self._target.engine.open_output(self._location))
-            sink = pa.PythonFile(self._output, mode="w")
+            sink = pa.PythonFile(self._open_output(), mode="w")
             self._stream = sink if self._codec is None else pa.CompressedOutputStream(sink, self._codec)
         for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
             self._stream.write(encode_lines(batch, self._target.schema))
@@ -101,10 +78,6 @@ class JsonSink:
             checksum=self._output.checksum,
             is_compressed=self._codec is not None,
         )
-
-    def abort(self) -> None:
-        if self._output is not None:
-            self._output.abort()
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._rows += batch.num_rows

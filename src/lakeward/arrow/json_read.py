@@ -5,39 +5,31 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from lakeward.arrow import accepted, statistics
-from lakeward.arrow.accepted import null_in_required
-from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, sift
+from lakeward.arrow import statistics
+from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, sift
 from lakeward.arrow.coerce import Wanted, check_keys
-from lakeward.arrow.splitting import Term
 from lakeward.arrow.text_files import BOM, as_text, decompressed, read_errors
 from lakeward.errors import FileRefused
 from lakeward.iceberg import types
-from lakeward.tables.records.tables import Document
 
 ROWS_AT_A_TIME = 10_000
 _PLACE = re.compile(r"\(byte (\d+)\)")
 
 
 def read_json_lines(
-    source: pa.NativeFile,
-    schema: Document,
-    name: str,
-    partition_terms: Sequence[Term] = (),
-    broken: BrokenRows | None = None,
+    source: pa.NativeFile, wanted: Wanted, name: str, broken: BrokenRows | None = None
 ) -> pa.RecordBatchReader:
-    """JSON lines as batches of the schema's Arrow schema; a missing column is null. Empty lines are passed over.
+    """JSON lines as batches of the wanted columns; a missing one is null. Empty lines are passed over.
 
     Args:
         name: the file's, for messages.
-        partition_terms: what partitions are made from. These columns may not be missing in all lines of a batch.
         broken: where lines go that do not fit the schema, as objects, or that are no objects, as texts; none refuses the
             file. A last line that is not ended and cannot be read is refused: the file has been cut off there.
 
@@ -45,30 +37,18 @@ def read_json_lines(
         FileRefused: unreadable, truncated, unknown_column, missing_column, wrong_type, null_in_required, with the line's
             number.
     """
-    return _read(_lines(source, name), "line", schema, name, partition_terms, broken)
+    return pa.RecordBatchReader.from_batches(
+        wanted.schema, _batches(_lines(source, name), "line", wanted, name, broken)
+    )
 
 
 def read_json_array(
-    source: pa.NativeFile,
-    schema: Document,
-    name: str,
-    partition_terms: Sequence[Term] = (),
-    broken: BrokenRows | None = None,
+    source: pa.NativeFile, wanted: Wanted, name: str, broken: BrokenRows | None = None
 ) -> pa.RecordBatchReader:
     """The objects of a JSON array, which is held in memory whole. As `read_json_lines`, with items for lines."""
-    return _read(_items(source, name), "item", schema, name, partition_terms, broken)
-
-
-def _read(
-    texts: Iterable[bytes],
-    unit: str,
-    schema: Document,
-    name: str,
-    partition_terms: Sequence[Term],
-    broken: BrokenRows | None,
-) -> pa.RecordBatchReader:
-    wanted = Wanted.of(schema, partition_terms, judges=broken is not None)
-    return pa.RecordBatchReader.from_batches(wanted.schema, _batches(texts, unit, schema, name, wanted, broken))
+    return pa.RecordBatchReader.from_batches(
+        wanted.schema, _batches(_items(source, name), "item", wanted, name, broken)
+    )
 
 
 class _Row(NamedTuple):
@@ -77,14 +57,13 @@ class _Row(NamedTuple):
 
 
 def _batches(
-    texts: Iterable[bytes], unit: str, schema: Document, name: str, wanted: Wanted, broken: BrokenRows | None
+    texts: Iterable[bytes], unit: str, wanted: Wanted, name: str, broken: BrokenRows | None
 ) -> Iterator[pa.RecordBatch]:
-    decode = _decoder(schema)
+    decode = _decoder(wanted)
     known = frozenset(wanted.schema.names)
 
     def broken_row(record: Any, number: int, error: FileRefused) -> BrokenRow:
-        message = f"{name}, {unit} {number}: {error}"
-        return BrokenRow(record, error.reason, message, {"file": name, unit: number})
+        return numbered(record, error, number, name, unit)
 
     def read(number: int, text: bytes) -> Iterator[_Row]:
         try:
@@ -139,10 +118,10 @@ def _where(error: Exception) -> str:
     return f" from byte {place[1]} on" if place else ": it ends too early, or holds a number that none can be"
 
 
-def _decoder(schema: Document) -> Any:
+def _decoder(wanted: Wanted) -> Any:
     """What makes a dict of a text of JSON."""
     exact = msgspec.json.Decoder(float_hook=Decimal)
-    has_decimals = any(types.decimal_parts(leaf.type) is not None for leaf in statistics.leaves(schema))
+    has_decimals = any(types.decimal_parts(leaf.type) is not None for leaf in statistics.leaves(wanted.document))
     quick = exact if has_decimals else msgspec.json.Decoder()
 
     def decode(text: bytes) -> dict[str, Any]:
@@ -162,19 +141,9 @@ def _decoder(schema: Document) -> Any:
 
 
 def _batch(rows: list[Mapping[str, Any]], wanted: Wanted, known: Set[str], given: Set[str]) -> pa.RecordBatch:
+    """`given`: the columns that any row of the chunk has, of which `rows` may be a part."""
     for row in rows:
         check_keys(row, wanted, known)
-    columns = [_column(rows, field, wanted, given) for field in wanted.schema]
-    return wanted.batch(columns)
-
-
-def _column(rows: list[Mapping[str, Any]], field: pa.Field, wanted: Wanted, given: Set[str]) -> pa.Array:
-    """`given`: the columns that any row of the chunk has, of which `rows` may be a part."""
-    if field.name not in given:
-        wanted.check_missing(field)
-        return wanted.filled(field, len(rows))
-    values = [row.get(field.name) for row in rows]
-    array = accepted.decode(values, wanted.types[field.name], field.name, written=True)
-    if array.null_count and not field.nullable:
-        raise null_in_required(field.name)
-    return array
+    return wanted.made(
+        lambda field: wanted.decoded(field, [row.get(field.name) for row in rows], written=True), given, len(rows)
+    )

@@ -75,7 +75,7 @@ _EXACT = Context(prec=200)
 _LARGEST_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
-def _made(kind: Any, *arguments: Any) -> BooleanExpression:
+def predicate_of(kind: Any, *arguments: Any) -> BooleanExpression:
     """A predicate; its constructors' types say less than they take."""
     predicate: BooleanExpression = kind(*arguments)
     return predicate
@@ -149,7 +149,7 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
                 return _set(predicate, type_, literal, name)
             return _comparison(predicate, type_, literal, name)
         made = {_of_type(each, type_, name) for each in _literals(predicate)}
-        return _made(type(predicate), predicate.term, made if isinstance(predicate, (In, NotIn)) else made.pop())
+        return predicate_of(type(predicate), predicate.term, made if isinstance(predicate, (In, NotIn)) else made.pop())
 
 
 def _literals(predicate: Any) -> list[Literal[Any]]:
@@ -210,18 +210,18 @@ def _comparison(predicate: Any, type_: Any, literal: Callable[[Any], Literal[Any
     if number is None:
         raise _wrong(predicate.literal, type_, name)
     if number.is_nan():  # which compares with nothing; `is nan` finds it
-        return _made(NotNull, predicate.term) if isinstance(predicate, NotEqualTo) else AlwaysFalse()
+        return predicate_of(NotNull, predicate.term) if isinstance(predicate, NotEqualTo) else AlwaysFalse()
     near, term = _near(number, type_), predicate.term
     if near.is_exact:
-        return _made(type(predicate), term, literal(near.floor))
+        return predicate_of(type(predicate), term, literal(near.floor))
     if isinstance(predicate, EqualTo):
         return AlwaysFalse()
     if isinstance(predicate, NotEqualTo):
-        return _made(NotNull, term)
+        return predicate_of(NotNull, term)
     if isinstance(predicate, (LessThan, LessThanOrEqual)):
-        return AlwaysFalse() if near.floor is None else _made(LessThanOrEqual, term, literal(near.floor))
+        return AlwaysFalse() if near.floor is None else predicate_of(LessThanOrEqual, term, literal(near.floor))
     if isinstance(predicate, (GreaterThan, GreaterThanOrEqual)):
-        return AlwaysFalse() if near.ceiling is None else _made(GreaterThanOrEqual, term, literal(near.ceiling))
+        return AlwaysFalse() if near.ceiling is None else predicate_of(GreaterThanOrEqual, term, literal(near.ceiling))
     return predicate  # type: ignore[no-any-return]
 
 
@@ -235,8 +235,8 @@ def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any
             near.append(_near(number, type_))
     held = {literal(each.floor) for each in near if each.is_exact}
     if held:
-        return _made(type(predicate), predicate.term, held)
-    return AlwaysFalse() if isinstance(predicate, In) else _made(NotNull, predicate.term)
+        return predicate_of(type(predicate), predicate.term, held)
+    return AlwaysFalse() if isinstance(predicate, In) else predicate_of(NotNull, predicate.term)
 
 
 def _number(value: Any) -> Decimal | None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from lakeward.arrow import accepted, json_read, statistics
 from lakeward.arrow.casts import Cast, Key, by_name, cast_plan, matched
+from lakeward.arrow.coerce import Wanted
 from lakeward.arrow.filters import BoundFilter, bind_filter, parse_filter
 from lakeward.arrow.pruning import Pruner
 from lakeward.arrow.target import arrow_schema
@@ -158,7 +159,7 @@ def _json_batches(file: RegisteredFile, engine: StorageEngine, reading: Reading)
     written = reading.schemas_by_id[file.schema_id]
     plan = _plan(arrow_schema(written), reading)
     with engine.open_input(file.file_path) as source:
-        for batch in json_read.read_json_lines(source, written, file.file_path):
+        for batch in json_read.read_json_lines(source, Wanted.of(written), file.file_path):
             yield _run(plan, batch, reading.needed)
 
 

@@ -11,15 +11,17 @@ import pyarrow.parquet as pq
 
 from lakeward.arrow import splitting, statistics
 from lakeward.arrow.coerce import coerce
-from lakeward.arrow.file_writer import HashingOutput, Part, checksum_of, partition_terms, write_files
+from lakeward.arrow.file_writer import FileSink, NewSink, Part, checksum_of, partition_terms, write_files
 from lakeward.arrow.target import TableTarget, WriteTarget, arrow_schema
 from lakeward.storage.parquet_footers import encode_footer
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
 
 
-def write_arrow(target: TableTarget, data: Any) -> list[DataFile]:
-    """Write data (see `coerce`) as Parquet files below the intent's prefix; no rows, no file. Nothing is registered.
+def write_arrow(target: TableTarget, data: Any, new_sink: NewSink | None = None) -> list[DataFile]:
+    """Write data (see `coerce`) as files below the intent's prefix, Parquet without another sink; no rows, no file.
+
+    Nothing is registered.
 
     One file a partition, and another one past the table's target size (128 MB unless 'write.target-file-size-bytes' says
     otherwise). Every column carries its field id. Rows are sorted by the table's sort order within each row group; only
@@ -32,15 +34,14 @@ def write_arrow(target: TableTarget, data: Any) -> list[DataFile]:
         StorageError: a file could not be written.
     """
     rows = coerce(data, target.schema, partition_terms(target), target.broken, target.metadata.properties)
-    return write_files(target, rows, ParquetSink)
+    return write_files(target, rows, new_sink or ParquetSink)
 
 
-class ParquetSink:
+class ParquetSink(FileSink):
     """One Parquet file. A file that is one small row group is made in memory and written at once."""
 
     def __init__(self, target: WriteTarget, part: Part) -> None:
-        self._target, self._part = target, part
-        self._location = target.next_location("parquet")
+        super().__init__(target, part, "parquet")
         self._leaves = statistics.leaves(target.schema)
         self._order = target.sort_by["fields"]
         self._order_terms = splitting.terms(self._order, target.schema)
@@ -48,17 +49,11 @@ class ParquetSink:
         self._uuids = statistics.UuidStatistics(self._leaves)
         self._groups = 0
         self._footer: list[pq.FileMetaData] = []
-        self._output: HashingOutput | None = None
         self._writer: pq.ParquetWriter | None = None
-
-    @property
-    def size(self) -> int:
-        return 0 if self._output is None else self._output.tell()
 
     def write(self, table: pa.Table) -> None:
         if self._output is None:
-            self._output = HashingOutput(self._target.engine.open_output(self._location))
-            self._writer = self._open(self._output)
+            self._writer = self._open(self._open_output())
         self._write_group(self._writer, table)
 
     def finish(self, last: pa.Table | None) -> DataFile:
@@ -72,10 +67,6 @@ class ParquetSink:
         size, checksum = self._output.tell(), self._output.checksum
         self._output.output.close()
         return self._data_file(size, checksum)
-
-    def abort(self) -> None:
-        if self._output is not None:
-            self._output.abort()
 
     def _finish_in_memory(self, table: pa.Table) -> DataFile:
         stream = pa.BufferOutputStream()

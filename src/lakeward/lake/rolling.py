@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakeward.arrow.broken_rows import BrokenRow
 from lakeward.arrow.coerce import are_columns, coerce
 from lakeward.arrow.file_writer import partition_terms
-from lakeward.arrow.json_lines import write_json_lines
+from lakeward.arrow.json_lines import JsonSink
 from lakeward.arrow.target import table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.background import Worker, begin
@@ -272,8 +272,8 @@ class _OpenFile:
             yield batch
 
     def _write(self) -> list[DataFile]:
-        write = write_json_lines if self.metadata.format == "json" else write_arrow
-        return write(self._target, pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches()))
+        rows = pa.RecordBatchReader.from_batches(self._target.arrow_schema, self._batches())
+        return write_arrow(self._target, rows, JsonSink if self.metadata.format == "json" else None)
 
     def commit(self, run: Recorder) -> AppendResult:
         try:

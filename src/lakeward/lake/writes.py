@@ -221,21 +221,21 @@ def writer_for(data: Any, catalog: str) -> Write:
     """
 
     def make(target: TableTarget) -> list[DataFile]:
+        from lakeward.arrow.write import write_arrow
+
         paths, rows = paths_or_rows(data)
         if paths is not None:
             from lakeward.arrow.imports import import_files
 
             return import_files(target, paths)
         if target.metadata.format == "json":
-            from lakeward.arrow.json_lines import write_json_lines
+            from lakeward.arrow.json_lines import JsonSink
 
-            return write_json_lines(target, rows.toArrow() if is_dataframe(rows) else rows)
+            return write_arrow(target, rows.toArrow() if is_dataframe(rows) else rows, JsonSink)
         if is_dataframe(rows):
             from lakeward.spark.write import write_spark
 
             return write_spark(target, rows, catalog)
-        from lakeward.arrow.write import write_arrow
-
         return write_arrow(target, rows)
 
     return make

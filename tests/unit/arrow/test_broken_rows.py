@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, sift, value_of
-from lakeward.arrow.coerce import coerce
+from lakeward.arrow.coerce import Wanted, coerce
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.errors import FileRefused
 from tests.unit.arrow.targets import schema_of
@@ -140,7 +140,7 @@ def test_a_default_of_a_missing_column_is_the_same_for_a_row_beside_a_broken_one
     assert good["kind"].to_pylist() == [None, None, "old"]
     assert coerce(rows[:3], schema, broken=BrokenRows(5)).read_all()["kind"].to_pylist() == ["new", "new"]
     lines = "\n".join(json.dumps(row) for row in rows).encode()
-    read = read_json_lines(pa.BufferReader(lines), schema, "f", broken=BrokenRows(5)).read_all()
+    read = read_json_lines(pa.BufferReader(lines), Wanted.of(schema, judges=True), "f", BrokenRows(5)).read_all()
     assert read["kind"].to_pylist() == [None, None, "old"]
 
 

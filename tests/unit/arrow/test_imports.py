@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeward.arrow import statistics
+from lakeward.arrow.coerce import Wanted
 from lakeward.arrow.imports import import_files
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.arrow.target import TableTarget, arrow_schema
@@ -239,7 +240,7 @@ def test_json_lines_become_parquet_and_parquet_becomes_json_lines(tmp_path: Path
     target = target_for(tmp_path / "landing", SCHEMA, file_format="json")
     (file,) = import_files(target, [native(tmp_path)])
     with target.engine.open_input(file.path) as source:
-        assert read_json_lines(source, target.schema, "x").read_all().to_pylist() == ROWS
+        assert read_json_lines(source, Wanted.of(target.schema), "x").read_all().to_pylist() == ROWS
     assert file.file_type == "json"
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from lakeward.arrow import json_values
 from lakeward.arrow.accepted import decode
-from lakeward.arrow.coerce import coerce
-from lakeward.arrow.json_lines import encode_lines, write_json_lines
+from lakeward.arrow.coerce import Wanted, coerce
+from lakeward.arrow.json_lines import JsonSink, encode_lines
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.arrow.target import TableTarget
+from lakeward.arrow.write import write_arrow
 from lakeward.errors import FileRefused, InvalidSetting
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
@@ -28,12 +29,14 @@ from tests.unit.arrow.test_write import EVERY_VALUE, EVERYTHING
 
 def read(target: TableTarget, file: DataFile) -> pa.Table:
     with target.engine.open_input(file.path) as source:
-        return read_json_lines(source, target.schema, file.path).read_all()
+        return read_json_lines(source, Wanted.of(target.schema), file.path).read_all()
 
 
 def parse(text: str | bytes, schema: Document) -> list[dict[str, Any]]:
     data = text.encode() if isinstance(text, str) else text
-    rows: list[dict[str, Any]] = read_json_lines(pa.BufferReader(data), schema, "my.json").read_all().to_pylist()
+    rows: list[dict[str, Any]] = (
+        read_json_lines(pa.BufferReader(data), Wanted.of(schema), "my.json").read_all().to_pylist()
+    )
     return rows
 
 
@@ -41,7 +44,7 @@ def parse(text: str | bytes, schema: Document) -> list[dict[str, Any]]:
 def test_every_type_is_read_back_the_same(tmp_path: Path, codec: str) -> None:
     target = target_for(tmp_path, EVERYTHING, file_format="json", compression=codec)
     data = coerce([EVERY_VALUE, {}], target.schema).read_all()
-    (file,) = write_json_lines(target, data)
+    (file,) = write_arrow(target, data, JsonSink)
     assert read(target, file).equals(data)
     assert (file.file_type, file.row_count, file.is_compressed) == ("json", 2, codec != "none")
     assert file.size == target.engine.size(file.path)
@@ -204,7 +207,7 @@ def test_more_rows_than_are_read_at_a_time_keep_their_order() -> None:
 
 def test_rows_are_split_by_partition(tmp_path: Path) -> None:
     target = target_for(tmp_path, {"a": "int", "p": "string"}, ("p", "identity"), file_format="json")
-    files = write_json_lines(target, [{"a": i, "p": "xy"[i % 2]} for i in range(4)])
+    files = write_arrow(target, [{"a": i, "p": "xy"[i % 2]} for i in range(4)], JsonSink)
     assert {(f.partition[1000], tuple(read(target, f).column("a").to_pylist())) for f in files} == {
         ("x", (0, 2)),
         ("y", (1, 3)),
@@ -212,6 +215,6 @@ def test_rows_are_split_by_partition(tmp_path: Path) -> None:
 
 
 def test_no_rows_make_no_file_and_a_codec_of_parquet_alone_is_refused(tmp_path: Path) -> None:
-    assert write_json_lines(target_for(tmp_path, {"a": "int"}, file_format="json"), []) == []
+    assert write_arrow(target_for(tmp_path, {"a": "int"}, file_format="json"), [], JsonSink) == []
     with pytest.raises(InvalidSetting, match="snappy"):
-        write_json_lines(target_for(tmp_path, {"a": "int"}, file_format="json", compression="snappy"), [{"a": 1}])
+        write_arrow(target_for(tmp_path, {"a": "int"}, file_format="json", compression="snappy"), [{"a": 1}], JsonSink)

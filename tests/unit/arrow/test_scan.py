@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeward.arrow import file_writer, scan
-from lakeward.arrow.json_lines import write_json_lines
+from lakeward.arrow.file_writer import NewSink
+from lakeward.arrow.json_lines import JsonSink
 from lakeward.arrow.scan import prepare, scan_files
 from lakeward.arrow.target import TableTarget
-from lakeward.arrow.write import write_arrow
+from lakeward.arrow.write import ParquetSink, write_arrow
 from lakeward.errors import (
     ColumnNotFound,
     FileRefused,
@@ -156,12 +157,12 @@ def evolved(schema: Document, change: Callable[[list[Document]], None]) -> Docum
     return document
 
 
-@pytest.mark.parametrize("write", [write_arrow, write_json_lines])
-def test_old_files_are_read_by_the_new_schema(tmp_path: Path, write: Any) -> None:
+@pytest.mark.parametrize("new_sink", [ParquetSink, JsonSink])
+def test_old_files_are_read_by_the_new_schema(tmp_path: Path, new_sink: NewSink) -> None:
     old = schema_of({"a": "int", "b": "float", "gone": "string", "d": "decimal(5, 2)", "n": "struct<x: int, y: int>"})
     table = Table(target_for(tmp_path, old))
     row = {"a": 1, "b": 1.5, "gone": "x", "d": 1, "n": {"x": 1, "y": 2}}
-    table.add(write(table.target, [row, {}]), old)
+    table.add(write_arrow(table.target, [row, {}], new_sink), old)
 
     def change(fields: list[Document]) -> None:
         a, b, _, d, n = fields
@@ -193,7 +194,7 @@ def test_an_added_column_has_its_initial_default_in_old_files(tmp_path: Path) ->
 def test_json_and_parquet_files_are_read_together(tmp_path: Path) -> None:
     table = Table(target_for(tmp_path, {"a": "int", "t": "timestamptz"}))
     table.add(write_arrow(table.target, {"a": [1]}))
-    table.add(write_json_lines(table.target, {"a": [2]}))
+    table.add(write_arrow(table.target, {"a": [2]}, JsonSink))
     assert [row["a"] for row in table.rows()] == [1, 2]
     assert [row["a"] for row in table.rows(filter="a = 2")] == [2]
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakeward.arrow.coerce import Wanted
 from lakeward.arrow.imports import import_files
-from lakeward.arrow.json_lines import write_json_lines
+from lakeward.arrow.json_lines import JsonSink
 from lakeward.arrow.json_read import read_json_lines
 from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
@@ -80,13 +81,13 @@ def csv(rule: ValueRule, folder: Path) -> Any:
 def written(target: TableTarget, data: Any) -> list[DataFile]:
     if isinstance(data, Path):
         return import_files(target, [data])
-    return (write_json_lines if target.metadata.format == "json" else write_arrow)(target, data)
+    return write_arrow(target, data, JsonSink if target.metadata.format == "json" else None)
 
 
 def read(target: TableTarget, file: DataFile) -> pa.Table:
     if file.file_type == "json":
         with target.engine.open_input(file.path) as source:
-            return read_json_lines(source, target.schema, file.path).read_all()
+            return read_json_lines(source, Wanted.of(target.schema), file.path).read_all()
     return pq.read_table(file.path.removeprefix("file://"), schema=target.arrow_schema)
 
 
