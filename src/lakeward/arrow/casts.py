@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -69,10 +69,39 @@ def cast_plan(
             wrong_type for a value that does not fit, null_in_required for a null where none may be and, if extra fields are
             judged by their values, unknown_column.
     """
-    inner = _plan(source.type, target.type, key, path, extra, defaults, written)
-    if target.nullable:
-        return inner
-    return lambda array: _required(inner(array), path)
+    return _Planner(key, extra, defaults, written).of_field(source, target, path)
+
+
+class _Planner(NamedTuple):
+    """What plans of nested types have in common, at every depth."""
+
+    key: Key
+    extra: Extra
+    defaults: Defaults
+    written: bool
+
+    def of_field(self, source: pa.Field, target: pa.Field, path: str) -> Cast:
+        inner = self.of_type(source.type, target.type, path)
+        return inner if target.nullable else lambda array: _required(inner(array), path)
+
+    def of_type(self, source: pa.DataType, target: pa.DataType, path: str) -> Cast:
+        if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
+            inner = self.of_type(source.value_type, target, path)
+            return lambda array: inner(_decoded(array))
+        if pt.is_null(source):
+            return lambda array: pa.nulls(len(array), target)
+        if pt.is_nested(target):
+            nested = _struct_plan if pt.is_struct(target) else _map_plan if pt.is_map(target) else _list_plan
+            return nested(source, target, path, self._replace(written=False))
+        if source == target:
+            return same
+        if isinstance(target, pa.BaseExtensionType) and source == target.storage_type:  # uuid
+            # Rows of a Parquet file have the type of the extension, though the schema of its footer has that of the storage.
+            return lambda array: array if array.type == target else pa.ExtensionArray.from_storage(target, array)
+        if isinstance(source, pa.BaseExtensionType):
+            inner = self.of_type(source.storage_type, target, path)
+            return lambda array: inner(array.storage)
+        return _primitive_plan(source, target, path, self.written)
 
 
 def _required(array: pa.Array, path: str) -> pa.Array:
@@ -85,32 +114,7 @@ def refused(path: str, source: pa.DataType, target: pa.DataType, way: str = "cas
     return FileRefused("wrong_type", f"column {path!r} has the type {source}, the table's is {target}; {way}")
 
 
-def _plan(
-    source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults, written: bool
-) -> Cast:
-    if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
-        inner = _plan(source.value_type, target, key, path, extra, defaults, written)
-        return lambda array: inner(_decoded(array))
-    if pt.is_struct(target):
-        return _struct_plan(source, target, key, path, extra, defaults)
-    if pt.is_map(target):
-        return _map_plan(source, target, key, path, extra, defaults)
-    if pt.is_list(target):
-        return _list_plan(source, target, key, path, extra, defaults)
-    if source == target:
-        return _same
-    if pt.is_null(source):
-        return lambda array: pa.nulls(len(array), target)
-    if isinstance(target, pa.BaseExtensionType) and source == target.storage_type:  # uuid
-        # Rows of a Parquet file have the type of the extension, though the schema of its footer has that of the storage.
-        return lambda array: array if array.type == target else pa.ExtensionArray.from_storage(target, array)
-    if isinstance(source, pa.BaseExtensionType):
-        inner = _plan(source.storage_type, target, key, path, extra, defaults, written)
-        return lambda array: inner(array.storage)
-    return _primitive_plan(source, target, path, written)
-
-
-def _same(array: pa.Array) -> pa.Array:
+def same(array: pa.Array) -> pa.Array:
     return array
 
 
@@ -266,35 +270,31 @@ def _name(target: pa.DataType) -> str:
 
 
 # Nested -------------------------------------------------------------------------------------------------------------------
-def _struct_plan(
-    source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults
-) -> Cast:
-    if pt.is_null(source):
-        return lambda array: pa.nulls(len(array), target)
+def _struct_plan(source: pa.DataType, target: pa.DataType, path: str, planner: _Planner) -> Cast:
     if not pt.is_struct(source):
         raise refused(path, source, target)
     have = [source.field(i) for i in range(source.num_fields)]
     fields = [target.field(i) for i in range(target.num_fields)]
-    indexes = matched(have, fields, key)
-    strays = sorted(set(range(len(have))) - set(indexes) - {None}) if extra != "drop" else []
-    if strays and extra == "refuse":
+    indexes = matched(have, fields, planner.key)
+    strays = sorted(set(range(len(have))) - set(indexes) - {None}) if planner.extra != "drop" else []
+    if strays and planner.extra == "refuse":
         raise _stray(f"{path}.{have[strays[0]].name}")
     plans: list[tuple[int | None, Cast]] = []
     for index, field in zip(indexes, fields, strict=True):
         inner_path = f"{path}.{field.name}"
         if index is None:
-            if not field.nullable and statistics.field_id(field) not in defaults:
+            if not field.nullable and statistics.field_id(field) not in planner.defaults:
                 raise FileRefused("missing_column", f"column {inner_path!r} is required and missing")
-            plans.append((None, _same))
+            plans.append((None, same))
         else:
-            plans.append((index, _plan(have[index].type, field.type, key, inner_path, extra, defaults, False)))
+            plans.append((index, planner.of_type(have[index].type, field.type, inner_path)))
 
     def run(array: pa.Array) -> pa.Array:
         mask = array.is_null()
         check_strays([(f"{path}.{have[stray].name}", _child(array, stray)) for stray in strays])
         children = []
         for (index, plan), field in zip(plans, fields, strict=True):
-            child = filled(field, len(array), defaults) if index is None else plan(_child(array, index))
+            child = filled(field, len(array), planner.defaults) if index is None else plan(_child(array, index))
             children.append(child if field.nullable else required_below(child, mask, f"{path}.{field.name}"))
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
@@ -323,13 +323,11 @@ def _stray(path: str) -> FileRefused:
     return FileRefused("unknown_column", f"column {path!r} is not in the table; leave it out")
 
 
-def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults) -> Cast:
-    if pt.is_null(source):
-        return lambda array: pa.nulls(len(array), target)
+def _list_plan(source: pa.DataType, target: pa.DataType, path: str, planner: _Planner) -> Cast:
     views = pt.is_list_view(source) or pt.is_large_list_view(source) or pt.is_fixed_size_list(source)
     if not (views or pt.is_list(source) or pt.is_large_list(source)):
         raise refused(path, source, target)
-    element = cast_plan(source.value_field, target.value_field, key, f"{path}.element", extra, defaults)
+    element = planner.of_field(source.value_field, target.value_field, f"{path}.element")
 
     def run(array: pa.Array) -> pa.Array:
         offsets, values = view_parts(array) if views else list_parts(array)
@@ -338,22 +336,15 @@ def _list_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, ex
     return run
 
 
-def _map_plan(source: pa.DataType, target: pa.DataType, key: Key, path: str, extra: Extra, defaults: Defaults) -> Cast:
-    if pt.is_null(source):
-        return lambda array: pa.nulls(len(array), target)
+def _map_plan(source: pa.DataType, target: pa.DataType, path: str, planner: _Planner) -> Cast:
     if not pt.is_map(source):
         raise refused(path, source, target)
-    parts = [
-        cast_plan(have, wanted, key, f"{path}.{name}", extra, defaults)
-        for name, have, wanted in (
-            ("key", source.key_field, target.key_field),
-            ("value", source.item_field, target.item_field),
-        )
-    ]
+    of_keys = planner.of_field(source.key_field, target.key_field, f"{path}.key")
+    of_items = planner.of_field(source.item_field, target.item_field, f"{path}.value")
 
     def run(array: pa.Array) -> pa.Array:
         offsets, keys, items = map_parts(array)
-        made = pa.MapArray.from_arrays(offsets, parts[0](keys), parts[1](items), type=target, mask=mask_of(array))
+        made = pa.MapArray.from_arrays(offsets, of_keys(keys), of_items(items), type=target, mask=mask_of(array))
         return check_map_keys(made, path)
 
     return run

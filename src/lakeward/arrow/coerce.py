@@ -18,7 +18,7 @@ import pyarrow.types as pt
 from lakeward.arrow import accepted, statistics
 from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
-from lakeward.arrow.casts import NO_DEFAULTS, Cast, Defaults, Extra, Key, by_name, cast_plan, filled, matched
+from lakeward.arrow.casts import NO_DEFAULTS, Cast, Defaults, Extra, Key, by_name, cast_plan, filled, matched, same
 from lakeward.arrow.growth import check_growth
 from lakeward.arrow.nested import nested_parts
 from lakeward.arrow.splitting import Term, check_held
@@ -255,17 +255,13 @@ def schema_plan(source: pa.Schema, wanted: Wanted, key: Key = by_name, *, writte
     for index, field in zip(indexes, wanted.schema, strict=True):
         if index is None:
             wanted.check_missing(field)
-            plan.columns.append((None, _unused))
+            plan.columns.append((None, same))
         else:
             cast = cast_plan(
                 source.field(index), field, key, field.name, wanted.extra, wanted.defaults, written=written
             )
             plan.columns.append((index, cast))
     return plan
-
-
-def _unused(array: pa.Array) -> pa.Array:
-    return array
 
 
 def check_names(names: Sequence[str], wanted: Wanted) -> None:
@@ -355,25 +351,27 @@ def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows
             wanted.check_missing(field)
 
     def convert(some: range) -> pa.RecordBatch:
-        part = columns if len(some) == count else {name: _cut(values, some) for name, values in columns.items()}
+        part = (
+            columns
+            if len(some) == count
+            else {name: _by_index(v)[some.start : some.stop] for name, v in columns.items()}
+        )
         for name in part.keys() - set(wanted.schema.names):
             if any(value_of(value) is not None for value in part[name]):
                 raise _unknown(str(name), wanted)
         return _batch(part, wanted, len(some))
 
     def as_given(some: range, error: FileRefused, number: int) -> BrokenRow:
-        return numbered({name: value_of(_at(values, some.start)) for name, values in columns.items()}, error, number)
+        return numbered(
+            {name: value_of(_by_index(values)[some.start]) for name, values in columns.items()}, error, number
+        )
 
     return sift(range(count), convert, broken, as_given)
 
 
-def _cut(values: Any, some: range) -> Any:
-    """By index; pandas goes by labels otherwise."""
-    return (values.iloc if hasattr(values, "iloc") else values)[some.start : some.stop]
-
-
-def _at(values: Any, place: int) -> Any:
-    return (values.iloc if hasattr(values, "iloc") else values)[place]
+def _by_index(values: Any) -> Any:
+    """What is indexed by places; pandas goes by labels otherwise."""
+    return values.iloc if hasattr(values, "iloc") else values
 
 
 def are_columns(data: Mapping[str, Any]) -> bool:

@@ -65,6 +65,16 @@ def nested_parts(array: pa.Array) -> list[tuple[str, pa.Array]]:
     return [("element", array.flatten())]
 
 
+def inner_fields(type_: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """The fields inside a nested type, by the names that Iceberg has for them; none inside others."""
+    if pt.is_map(type_):
+        return [("key", type_.key_field), ("value", type_.item_field)]
+    if pt.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return [(field.name, field) for field in fields]
+    return [("element", type_.value_field)] if pt.is_nested(type_) else []
+
+
 def mask_of(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 

@@ -13,6 +13,7 @@ from lakeward.arrow import statistics
 from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.casts import Key, by_name
 from lakeward.arrow.coerce import Plan, Wanted, schema_plan
+from lakeward.arrow.nested import inner_fields
 from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, LakewardError
 from lakeward.iceberg import schemas
@@ -52,7 +53,9 @@ def check(name: str, location: str, engine: StorageEngine, target: TableTarget, 
         schema = metadata.schema.to_arrow_schema()
         key = matching_key(schema, target.schema)
         plan = schema_plan(schema, wanted, key)
-        has_nulls = _has_nulls(location, engine, metadata, schema, plan, wanted, target)
+        with_nulls = _column_with_nulls(location, engine, metadata, schema, plan, wanted)
+        if with_nulls is not None and target.broken is None:
+            raise null_in_required(with_nulls)
     except (pa.ArrowException, OSError) as error:
         raise FileRefused("unreadable", f"{name}: {DAMAGED}") from error
     except FileRefused as error:
@@ -60,7 +63,7 @@ def check(name: str, location: str, engine: StorageEngine, target: TableTarget, 
     except LakewardError as error:
         raise FileRefused("wrong_type", f"{name}: {error}") from error
     fits = (
-        not has_nulls
+        with_nulls is None
         and not plan.strays
         and key is statistics.field_id
         and _same_types(schema, target.arrow_schema)
@@ -135,64 +138,33 @@ def _ids(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], int | None]]:
 
 def _field_ids(field: pa.Field, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int | None]]:
     yield path, statistics.field_id(field)
-    for name, inner in parts(field.type):
+    for name, inner in inner_fields(field.type):
         yield from _field_ids(inner, (*path, name))
 
 
-def parts(type_: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """The fields inside a nested type, by the names that Iceberg has for them; none inside others."""
-    if pt.is_map(type_):
-        return [("key", type_.key_field), ("value", type_.item_field)]
-    if pt.is_struct(type_):
-        fields = [type_.field(i) for i in range(type_.num_fields)]
-        return [(field.name, field) for field in fields]
-    return [("element", type_.value_field)] if pt.is_nested(type_) else []
-
-
 # Nulls ------------------------------------------------------------------------------------------------------------------
-def _has_nulls(
-    location: str,
-    engine: StorageEngine,
-    metadata: pq.FileMetaData,
-    schema: pa.Schema,
-    plan: Plan,
-    wanted: Wanted,
-    target: TableTarget,
-) -> bool:
-    """Whether a required column has nulls. Raises FileRefused (null_in_required): and the target takes no such rows."""
-    try:
-        _check_nulls(location, engine, metadata, schema, plan, wanted)
-    except FileRefused:
-        if target.broken is None:
-            raise
-        return True
-    return False
-
-
-def _check_nulls(
+def _column_with_nulls(
     location: str, engine: StorageEngine, metadata: pq.FileMetaData, schema: pa.Schema, plan: Plan, wanted: Wanted
-) -> None:
+) -> str | None:
+    """The first required column that has nulls: by the footer, and where that does not say, by its data."""
     unknown: list[str] = []
-    leaf_names = [name for field in schema for name in [field.name] * max(1, _leaf_count(field.type))]
+    leaf_names = [field.name for field in schema for _ in statistics.leaf_field_ids([field])]
     for (position, _), field in zip(plan.columns, wanted.schema, strict=True):
         if position is None or field.nullable or not schema.field(position).nullable:
             continue
         name = schema.field(position).name
-        if pt.is_nested(field.type):
-            unknown.append(name)
-            continue
-        count = _null_count(metadata, leaf_names.index(name))
+        count = None if pt.is_nested(field.type) else _null_count(metadata, leaf_names.index(name))
+        if count:
+            return str(field.name)
         if count is None:
             unknown.append(name)
-        elif count:
-            raise null_in_required(field.name)
     if unknown:
-        _count_nulls(location, engine, metadata, unknown)
-
-
-def _leaf_count(type_: pa.DataType) -> int:
-    inner = parts(type_)
-    return sum(_leaf_count(field.type) for _, field in inner) if inner else 1
+        with engine.open_input(location) as source:
+            for batch in pq.ParquetFile(source, metadata=metadata).iter_batches(columns=unknown):
+                for name in unknown:
+                    if batch.column(batch.schema.get_field_index(name)).null_count:
+                        return name
+    return None
 
 
 def _null_count(metadata: pq.FileMetaData, leaf: int) -> int | None:
@@ -205,15 +177,6 @@ def _null_count(metadata: pq.FileMetaData, leaf: int) -> int | None:
     return total
 
 
-def _count_nulls(location: str, engine: StorageEngine, metadata: pq.FileMetaData, names: list[str]) -> None:
-    with engine.open_input(location) as source:
-        for batch in pq.ParquetFile(source, metadata=metadata).iter_batches(columns=names):
-            for name in names:
-                nulls = batch.column(batch.schema.get_field_index(name)).null_count
-                if nulls:
-                    raise null_in_required(name)
-
-
 # As it is ---------------------------------------------------------------------------------------------------------------
 def _same_types(schema: pa.Schema, target: pa.Schema) -> bool:
     by_id = {statistics.field_id(field): field for field in target}
@@ -222,7 +185,7 @@ def _same_types(schema: pa.Schema, target: pa.Schema) -> bool:
 
 def _same(field: pa.Field, target: pa.Field) -> bool:
     """Whether a column is stored exactly as the table would; a required one may not be optional inside structs and lists."""
-    have, wanted = parts(field.type), parts(target.type)
+    have, wanted = inner_fields(field.type), inner_fields(target.type)
     if not have and not wanted:
         return bool(field.type == target.type)
     if field.type.id != target.type.id:

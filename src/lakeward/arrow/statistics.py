@@ -8,7 +8,7 @@ of the leaf's values, but no bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakeward.arrow.nested import inner_fields
 from lakeward.iceberg import types, values
 from lakeward.iceberg.types import TypeDocument
 from lakeward.tables.records.files import FileStatistics
@@ -66,26 +67,13 @@ def field_id(field: pa.Field) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def leaf_field_ids(schema: pa.Schema) -> list[int | None]:
+def leaf_field_ids(fields: Iterable[pa.Field]) -> list[int | None]:
     """The field ids of a Parquet file's leaf columns, in the file's order, from the Arrow schema that it was read as."""
     found: list[int | None] = []
-    for field in schema:
-        _add_ids(field, found)
+    for field in fields:
+        inner = [each for _, each in inner_fields(field.type)]
+        found += leaf_field_ids(inner) if pt.is_nested(field.type) else [field_id(field)]
     return found
-
-
-def _add_ids(field: pa.Field, found: list[int | None]) -> None:
-    type_ = field.type
-    if pt.is_nested(type_):
-        inner = [type_.key_field, type_.item_field] if pt.is_map(type_) else _children(type_)
-        for each in inner:
-            _add_ids(each, found)
-    else:
-        found.append(field_id(field))
-
-
-def _children(type_: pa.DataType) -> list[pa.Field]:
-    return [type_.field(i) for i in range(type_.num_fields)]
 
 
 # From a footer --------------------------------------------------------------------------------------------------------------
