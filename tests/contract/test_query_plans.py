@@ -521,7 +521,8 @@ def test_every_function_with_sql_is_called_here() -> None:
         f"{name}.{function}"
         for name, module in _modules().items()
         for function, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not function.startswith("_")
+        if inspect.ismethod(value) or (inspect.isfunction(value) and value.__module__ == module.__name__)
+        if not function.startswith("_")
     }
     assert offered - set(CALLS) == set(), "give each new function with SQL a line in CALLS"
     assert set(CALLS) - offered == set(), "no longer there: take its line out of CALLS"

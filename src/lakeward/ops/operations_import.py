@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward import validation
+from lakeward.batching import batched
 from lakeward.db import dialect
 from lakeward.db.database import Database
 from lakeward.db.retry import retried
@@ -85,7 +86,7 @@ def _table(registry: Registry, source: Database, schema: str, name: str) -> Tabl
     refused: list[str] = []
     seen: set[Any] = set()
     with source.read() as connection:
-        for rows in _batches(foreign_operations.rows(connection, schema, name)):
+        for rows in batched(foreign_operations.rows(connection, schema, name), BATCH):
             for row, outcome in zip(rows, _import(registry, name, prefix, rows, seen), strict=True):
                 if isinstance(outcome, str):
                     kept[outcome] += 1
@@ -139,17 +140,6 @@ def _check_id(row: Row, before: Collection[Any], seen: set[Any]) -> None:
     if row_id in before or row_id in seen:
         raise InvalidInput("another row has this id")
     seen.add(row_id)
-
-
-def _batches(rows: Iterable[Row]) -> Iterable[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 # Values -------------------------------------------------------------------------------------------------------------------
@@ -218,8 +208,7 @@ def _time(row: Row, *names: str) -> datetime:
 
 
 def _run(connection: sa.Connection, prefix: str, row: Row, column: str = "sync_run_id") -> int | None:
-    key = row.get(column)
-    return _imported_id(connection, "sync_runs", prefix, key)
+    return _imported_id(connection, "sync_runs", prefix, row.get(column))
 
 
 def _imported_id(connection: sa.Connection, name: str, prefix: str, key: Any) -> int | None:

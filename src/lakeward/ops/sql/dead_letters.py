@@ -4,36 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
-from lakeward.db.conditions import at_least, equal
-from lakeward.db.rows import columns
+from lakeward.db import dialect
+from lakeward.db.conditions import at_least
 from lakeward.db.schema import dead_letter_queue
-from lakeward.ops.records.operations import DeadLetter, DeadLetterFilter, DeadLetterStatus, OperationType
+from lakeward.ops.records.operations import DeadLetter, DeadLetterFilter, DeadLetterStatus
+from lakeward.ops.sql.rows import Rows
 from lakeward.validation import MAX_INTEGER
 
 _c = dead_letter_queue.c
-_COLUMNS = columns(dead_letter_queue, DeadLetter)
+_rows = Rows(dead_letter_queue, DeadLetter)
+insert, load, update = _rows.insert, _rows.load, _rows.update
 # Literals, so that a plan sees that the partial indexes serve.
 _PENDING = _c.status == sa.literal_column("'pending'")
 _PROCESSING = _c.status == sa.literal_column("'processing'")
 _HAS_SOURCE = _c.source_record_id.is_not(None)
-
-
-def _record(row: Mapping[Any, Any]) -> DeadLetter:
-    return DeadLetter(
-        **{
-            **row,
-            "operation_type": OperationType(row["operation_type"]),
-            "status": DeadLetterStatus(row["status"]),
-        }
-    )
-
-
-def insert(connection: sa.Connection, values: Mapping[str, Any]) -> DeadLetter:
-    made = connection.execute(dead_letter_queue.insert().values(values).returning(*_COLUMNS)).mappings().one()
-    return _record(made)
 
 
 def insert_all(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -61,77 +48,54 @@ def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> Dea
     upsert = statement.on_conflict_do_update(
         index_elements=[_c.schema_name, _c.table_name, _c.source_record_id], index_where=_HAS_SOURCE, set_=changed
     )
-    return _record(connection.execute(upsert.returning(*_COLUMNS)).mappings().one())
-
-
-def load(connection: sa.Connection, dead_letter_id: int, *, lock: bool = False) -> DeadLetter | None:
-    query = sa.select(*_COLUMNS).where(_c.id == dead_letter_id)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
-    return None if row is None else _record(row)
+    return _rows.record(connection.execute(upsert.returning(*_rows.columns)).mappings().one())
 
 
 def of_error(connection: sa.Connection, error_log_id: int, *, lock: bool = False) -> DeadLetter | None:
     """The first one that names an error."""
-    query = sa.select(*_COLUMNS).where(_c.error_log_id == error_log_id).order_by(_c.id).limit(1)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
-    return None if row is None else _record(row)
+    query = sa.select(*_rows.columns).where(_c.error_log_id == error_log_id).order_by(_c.id).limit(1)
+    return _rows.first(connection, query, lock=lock)
 
 
 def of_source(
     connection: sa.Connection, schema_name: str, table_name: str, source: str, statuses: Iterable[str]
 ) -> list[DeadLetter]:
     """Those in one of these states whose source_record_id is `source`, a colon and a number, locked, by id."""
-    query = sa.select(*_COLUMNS).where(
+    query = sa.select(*_rows.columns).where(
         _c.schema_name == schema_name,
         _c.table_name == table_name,
         _HAS_SOURCE,
         dialect.begins_then_digits(_c.source_record_id, f"{source}:"),
         _c.status.in_(list(statuses)),
     )
-    locked = query.order_by(_c.id).with_for_update(key_share=True)
-    return [_record(row) for row in connection.execute(locked).mappings()]
+    return _rows.records(connection, query.order_by(_c.id).with_for_update(key_share=True))
 
 
-def update(connection: sa.Connection, dead_letter_id: int, values: Mapping[str, Any]) -> DeadLetter:
-    """One that is locked."""
-    change = dead_letter_queue.update().where(_c.id == dead_letter_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change, execution_options=lock_order.HELD).mappings().one())
-
-
-def _narrowed(query: Any, chosen: DeadLetterFilter) -> Any:
-    return query.where(
-        equal(_c.schema_name, chosen.schema_name),
-        equal(_c.table_name, chosen.table_name),
-        equal(_c.status, chosen.status),
-        equal(_c.operation_type, chosen.operation_type),
-        equal(_c.sync_run_id, chosen.sync_run_id),
-        equal(_c.error_log_id, chosen.error_log_id),
-        equal(_c.source_record_id, chosen.source_record_id),
-        at_least(_c.error_count, chosen.min_error_count),
-    )
+def _chosen(chosen: DeadLetterFilter) -> list[sa.ColumnElement[bool]]:
+    values = msgspec.structs.asdict(chosen)
+    return [at_least(_c.error_count, values.pop("min_error_count")), *_rows.having(values)]
 
 
 def page(
     connection: sa.Connection, chosen: DeadLetterFilter, *, before: int = MAX_INTEGER, limit: int | None = None
 ) -> list[DeadLetter]:
     """The newest first."""
-    query = _narrowed(sa.select(*_COLUMNS).where(_c.id < before), chosen)
-    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+    return _rows.page(connection, *_chosen(chosen), before=before, limit=limit)
 
 
 def counts(connection: sa.Connection, chosen: DeadLetterFilter) -> dict[str, int]:
     """By status."""
-    query = _narrowed(
-        sa.select(_c.status, sa.func.count().label("count")).where(_c.status.in_(list(DeadLetterStatus))), chosen
+    query = sa.select(_c.status, sa.func.count().label("number")).where(
+        _c.status.in_(list(DeadLetterStatus)), *_chosen(chosen)
     )
-    return {row["status"]: row["count"] for row in connection.execute(query.group_by(_c.status)).mappings()}
+    return {row.status: row.number for row in connection.execute(query.group_by(_c.status))}
 
 
 def ids(
     connection: sa.Connection, chosen: DeadLetterFilter, statuses: Iterable[str], *, after: int, limit: int
 ) -> list[int]:
     """Of those in one of these states, ascending."""
-    query = _narrowed(sa.select(_c.id).where(_c.id > after, _c.status.in_(list(statuses))), chosen)
+    query = sa.select(_c.id).where(_c.id > after, _c.status.in_(list(statuses)), *_chosen(chosen))
     return list(connection.execute(query.order_by(_c.id).limit(limit)).scalars())
 
 
@@ -148,12 +112,12 @@ def claim(
         return []
     change = dead_letter_queue.update().where(dialect.in_integers(connection, _c.id, found))
     values = {"status": "processing", "claimed_by": owner, "claimed_until": until, "claim": _c.claim + 1}
-    taken = [_record(row) for row in connection.execute(change.values(values).returning(*_COLUMNS)).mappings()]
+    taken = _rows.records(connection, change.values(values).returning(*_rows.columns))
     return sorted(taken, key=lambda each: each.id)
 
 
 def _taken(connection: sa.Connection, query: Any, chosen: DeadLetterFilter, limit: int) -> list[int]:
-    narrowed = _narrowed(query, chosen).limit(limit).with_for_update(key_share=True, skip_locked=True)
+    narrowed = query.where(*_chosen(chosen)).limit(limit).with_for_update(key_share=True, skip_locked=True)
     return list(connection.execute(narrowed).scalars())
 
 

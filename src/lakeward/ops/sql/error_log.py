@@ -4,38 +4,23 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
+from lakeward.db import dialect
 from lakeward.db.conditions import at_least, below, equal
 from lakeward.db.prepared import Prepared
-from lakeward.db.rows import columns
 from lakeward.db.schema import error_log
-from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus, ErrorType, OperationType
-from lakeward.validation import MAX_INTEGER
+from lakeward.ops.records.operations import ErrorFilter, ErrorRecord, ErrorStatus
+from lakeward.ops.sql.rows import Rows
 
 _c = error_log.c
-_COLUMNS = columns(error_log, ErrorRecord)
+_rows = Rows(error_log, ErrorRecord)
+insert, load, update = _rows.insert, _rows.load, _rows.update
 # Literals, so that a plan sees that the index of what is due serves.
 _DUE = sa.and_(_c.status == sa.literal_column("'open'"), _c.next_retry_at.is_not(None))
 _HAS_KEY = sa.and_(_c.failure_key.is_not(None), _c.status == sa.literal_column("'open'"))
 OPEN_OF_KEY = Prepared(sa.select(_c.id).where(_HAS_KEY, _c.failure_key == sa.bindparam("failure_key")))
-
-
-def _record(row: Mapping[Any, Any]) -> ErrorRecord:
-    operation = row["operation_type"]
-    return ErrorRecord(
-        **{
-            **row,
-            "error_type": ErrorType(row["error_type"]),
-            "status": ErrorStatus(row["status"]),
-            "operation_type": None if operation is None else OperationType(operation),
-        }
-    )
-
-
-def insert(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
-    return _record(connection.execute(error_log.insert().values(values).returning(*_COLUMNS)).mappings().one())
 
 
 def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> ErrorRecord:
@@ -48,58 +33,20 @@ def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> Err
         "last_occurred_at": statement.excluded.occurred_at,
     }
     upsert = statement.on_conflict_do_update(index_elements=[_c.failure_key], index_where=_HAS_KEY, set_=changed)
-    return _record(connection.execute(upsert.returning(*_COLUMNS)).mappings().one())
+    return _rows.record(connection.execute(upsert.returning(*_rows.columns)).mappings().one())
 
 
-def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> ErrorRecord | None:
-    query = sa.select(*_COLUMNS).where(_c.id == error_id)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
-    return None if row is None else _record(row)
-
-
-def update(connection: sa.Connection, error_id: int, values: Mapping[str, Any]) -> ErrorRecord:
-    """One that is locked."""
-    change = error_log.update().where(_c.id == error_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change, execution_options=lock_order.HELD).mappings().one())
-
-
-def page(
-    connection: sa.Connection,
-    *,
-    schema_name: str | None = None,
-    table_name: str | None = None,
-    error_type: ErrorType | None = None,
-    status: ErrorStatus | None = None,
-    sync_run_id: int | None = None,
-    since: datetime | None = None,
-    before: int = MAX_INTEGER,
-    limit: int | None = None,
-) -> list[ErrorRecord]:
-    """The newest first."""
-    query = sa.select(*_COLUMNS).where(
-        _c.id < before,
-        equal(_c.schema_name, schema_name),
-        equal(_c.table_name, table_name),
-        equal(_c.error_type, error_type),
-        equal(_c.status, status),
-        equal(_c.sync_run_id, sync_run_id),
-        at_least(_c.occurred_at, since),
-    )
-    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+def page(connection: sa.Connection, *, since: datetime | None = None, **options: Any) -> list[ErrorRecord]:
+    """The newest first, that occurred then or later; `options` as Rows.page."""
+    return _rows.page(connection, at_least(_c.occurred_at, since), **options)
 
 
 def open_ids(connection: sa.Connection, chosen: ErrorFilter, after: int, limit: int) -> list[int]:
     """Ids of open ones, ascending from `after` on, locked."""
-    query = sa.select(_c.id).where(
-        _c.status == sa.literal_column("'open'"),
-        _c.id > after,
-        equal(_c.schema_name, chosen.schema_name),
-        equal(_c.table_name, chosen.table_name),
-        equal(_c.sync_run_id, chosen.sync_run_id),
-        equal(_c.error_type, chosen.error_type),
-        equal(_c.error_code, chosen.error_code),
-        below(_c.occurred_at, chosen.before),
-    )
+    values = msgspec.structs.asdict(chosen)
+    is_open = _c.status == sa.literal_column("'open'")
+    earlier = below(_c.occurred_at, values.pop("before"))
+    query = sa.select(_c.id).where(is_open, _c.id > after, earlier, *_rows.having(values))
     return list(connection.execute(query.order_by(_c.id).limit(limit).with_for_update(key_share=True)).scalars())
 
 
@@ -117,9 +64,8 @@ def take_due(
     if not ids:
         return []
     chosen = dialect.in_integers(connection, _c.id, ids)
-    taken = error_log.update().where(chosen).values(claimed_until=until, claim=_c.claim + 1).returning(*_COLUMNS)
-    found = [_record(row) for row in connection.execute(taken).mappings()]
-    return sorted(found, key=lambda error: (error.next_retry_at or now, error.id))
+    taken = error_log.update().where(chosen).values(claimed_until=until, claim=_c.claim + 1).returning(*_rows.columns)
+    return sorted(_rows.records(connection, taken), key=lambda error: (error.next_retry_at or now, error.id))
 
 
 def end(

@@ -6,26 +6,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.db import lock_order
-from lakeward.db.conditions import at_least, equal
+from lakeward.db.conditions import at_least
 from lakeward.db.prepared import Prepared
-from lakeward.db.rows import columns
 from lakeward.db.schema import dead_letter_queue, error_log, sync_runs
-from lakeward.ops.records.operations import SyncMode, SyncRun, SyncStatus
-from lakeward.validation import MAX_INTEGER
+from lakeward.ops.records.operations import SyncRun
+from lakeward.ops.sql.rows import Rows
 
 _c = sync_runs.c
-_COLUMNS = columns(sync_runs, SyncRun)
+_rows = Rows(sync_runs, SyncRun)
+insert, load, update = _rows.insert, _rows.load, _rows.update
 _RUNNING = _c.status == sa.literal_column("'running'")
 _INSERT_WHOLE = Prepared(sync_runs.insert().returning(_c.id))
-
-
-def _record(row: Mapping[Any, Any]) -> SyncRun:
-    return SyncRun(**{**row, "sync_mode": SyncMode(row["sync_mode"]), "status": SyncStatus(row["status"])})
-
-
-def insert(connection: sa.Connection, values: Mapping[str, Any]) -> SyncRun:
-    return _record(connection.execute(sync_runs.insert().values(values).returning(*_COLUMNS)).mappings().one())
 
 
 def insert_whole(connection: sa.Connection, values: Mapping[str, Any]) -> int:
@@ -33,18 +24,6 @@ def insert_whole(connection: sa.Connection, values: Mapping[str, Any]) -> int:
     row = _INSERT_WHOLE.one(connection, values)
     assert row is not None
     return int(row["id"])
-
-
-def load(connection: sa.Connection, run_id: int, *, lock: bool = False) -> SyncRun | None:
-    query = sa.select(*_COLUMNS).where(_c.id == run_id)
-    row = connection.execute(query.with_for_update(key_share=True) if lock else query).mappings().one_or_none()
-    return None if row is None else _record(row)
-
-
-def update(connection: sa.Connection, run_id: int, values: Mapping[str, Any]) -> SyncRun:
-    """One that is locked."""
-    change = sync_runs.update().where(_c.id == run_id).values(values).returning(*_COLUMNS)
-    return _record(connection.execute(change, execution_options=lock_order.HELD).mappings().one())
 
 
 def add(connection: sa.Connection, run_id: int, counts: Mapping[str, int], now: datetime) -> bool:
@@ -57,26 +36,11 @@ def add(connection: sa.Connection, run_id: int, counts: Mapping[str, int], now: 
 
 
 def page(
-    connection: sa.Connection,
-    *,
-    schema_name: str | None = None,
-    status: SyncStatus | None = None,
-    sync_mode: SyncMode | None = None,
-    since: datetime | None = None,
-    table_name: str | None = None,
-    before: int = MAX_INTEGER,
-    limit: int | None = None,
+    connection: sa.Connection, *, since: datetime | None = None, table_name: str | None = None, **options: Any
 ) -> list[SyncRun]:
-    """The newest first."""
-    query = sa.select(*_COLUMNS).where(
-        _c.id < before,
-        equal(_c.schema_name, schema_name),
-        equal(_c.status, status),
-        equal(_c.sync_mode, sync_mode),
-        at_least(_c.started_at, since),
-        sa.true() if table_name is None else _writes(table_name),
-    )
-    return [_record(row) for row in connection.execute(query.order_by(_c.id.desc()).limit(limit)).mappings()]
+    """The newest first, that started then or later; of those that write a table, its own. `options` as Rows.page."""
+    written = [] if table_name is None else [_writes(table_name)]
+    return _rows.page(connection, at_least(_c.started_at, since), *written, **options)
 
 
 def _writes(table_name: str) -> sa.ColumnElement[bool]:
@@ -90,11 +54,11 @@ def silent(connection: sa.Connection, since: datetime, *, with_heartbeats: bool,
 
     With `with_heartbeats`, of those alone that have sent one.
     """
-    query = sa.select(*_COLUMNS).where(_RUNNING, _c.last_seen_at < since)
+    query = sa.select(*_rows.columns).where(_RUNNING, _c.last_seen_at < since)
     if with_heartbeats:
         query = query.where(_c.heartbeat_at.is_not(None))
     query = query.order_by(_c.last_seen_at).limit(limit).with_for_update(key_share=True, skip_locked=True)
-    return [_record(row) for row in connection.execute(query).mappings()]
+    return _rows.records(connection, query)
 
 
 def delete_ended(connection: sa.Connection, before: datetime, limit: int) -> int:
