@@ -422,8 +422,9 @@ CALLS: dict[str, list[Call]] = {
     "retired.expire_table": [lambda m, c: m.expire_table(c, BIG, NOW, 1)],
     "retired.has_removals_pending": [lambda m, c: m.has_removals_pending(c, BIG)],
     "retired.insert": [
-        lambda m, c: m.insert(c, [rows.VALID["retired_files"] | {"retired_id": 9999, "file_path": "/n"}])
+        lambda m, c: m.insert(c, 1, [{"file_path": "/n"}], kind="stray", reason="none", now=NOW, expires_at=LATER)
     ],
+    "retired.insert_selected": [],  # what is selected is the callers': retire_all, and segments.retire
     "retired.keep_until": [lambda m, c: m.keep_until(c, BIG, LATER)],
     "retired.mark_ended": [lambda m, c: m.mark_ended(c, [1, 2], NOW)],
     "retired.mark_removed": [lambda m, c: m.mark_removed(c, [1, 2], 1, 1)],

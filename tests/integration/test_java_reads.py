@@ -198,11 +198,11 @@ def test_whatever_is_accepted_is_read(judge: Judge, data: st.DataObject, format_
             if change == "add":
                 schema, last = evolution.add_column(schema, last, (name,), "int", format_version=format_version)
             elif change == "rename":
-                schema, last = evolution.rename_column(schema, last, (name,), other)
+                schema = evolution.rename_column(schema, (name,), other)
             elif change == "drop":
-                schema, last = evolution.drop_column(schema, last, (name,), [spec], [order])
+                schema = evolution.drop_column(schema, (name,), [spec], [order])
             elif change == "widen":
-                schema, last = evolution.widen_column(schema, last, (name,), "long")
+                schema = evolution.widen_column(schema, (name,), "long")
             elif change == "spec":
                 earlier = [version.partition_by for version in versions]
                 spec, last_partition = partitions.evolved_spec([text], schema, earlier, last_partition)

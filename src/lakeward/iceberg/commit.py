@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import math
-import secrets
 import struct
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
 from lakeward.errors import MetadataConflict
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, DATA, DELETED, EXISTING, Manifest, Record, Written
-from lakeward.iceberg.metadata import metadata_file_name
+from lakeward.iceberg.snapshot_writer import SnapshotWriter, Write, fresh_id
 from lakeward.logs import log
 from lakeward.tables.records.files import PartitionValues, RegisteredFile
 from lakeward.tables.records.tables import Document
 
-__all__ = ["Built", "Read", "Write", "build_snapshot", "metadata_file_name"]
-
 Read = Callable[[str], bytes]
-Write = Callable[[str, bytes], None]
 
 _TOTALS = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """What `build_snapshot` made. `snapshot` is none, and `document` the one given, if there was nothing to commit.
+    """What `build_snapshot` made. `snapshot` is None, and `document` the one given, if there was nothing to commit.
 
     `written`: locations of the objects that were written. `superseded`: manifests that the last snapshot lists and this one
-    does not. `first_row_ids`: by path of the added files, in format version 3. `seconds`: of reading, encoding and writing.
+    does not. `first_row_ids`: by path of the added files, in format version 3.
     """
 
     document: Document
-    snapshot: Document | None
-    written: list[str]
-    superseded: list[str]
-    rejected: list[tuple[RegisteredFile, str]]
-    first_row_ids: dict[str, int]
-    seconds: dict[str, float]
+    snapshot: Document | None = None
+    written: list[str] = []
+    superseded: list[str] = []
+    rejected: list[tuple[RegisteredFile, str]] = []
+    first_row_ids: dict[str, int] = {}
 
 
 class _Commit(msgspec.Struct):
@@ -49,36 +42,9 @@ class _Commit(msgspec.Struct):
 
     document: Document
     read: Read
-    write: Write
-    prefix: str
-    snapshot_id: int
-    sequence_number: int
-    uuid: str
-    attempt: int
-    written: list[str] = []
-    seconds: dict[str, float] = msgspec.field(default_factory=lambda: {"read": 0.0, "encode": 0.0, "write": 0.0})
+    out: SnapshotWriter
     counts: dict[str, int] = {}  # for the summary: added-data-files, deleted-records, ...
     partitions: set[Any] = set()  # (spec id, values) that are changed
-
-    def get(self, location: str) -> bytes:
-        start = time.perf_counter()
-        data = self.read(location)
-        self.seconds["read"] += time.perf_counter() - start
-        return data
-
-    def put(self, name: str, data: bytes) -> str:
-        location = self.prefix + name
-        start = time.perf_counter()
-        self.write(location, data)
-        self.seconds["write"] += time.perf_counter() - start
-        self.written.append(location)
-        return location
-
-    def put_manifest(self, made: Written) -> Record:
-        number = len(self.written)
-        data = manifests.manifest_bytes(made)
-        location = self.put(f"{self.uuid}-m{number}.avro", data)
-        return manifest_lists.manifest_file(made, location, len(data), self.snapshot_id, self.sequence_number)
 
     def count(self, **numbers: int) -> None:
         for key, number in numbers.items():
@@ -105,9 +71,6 @@ def build_snapshot(
     write: Write,
     prefix: str,
     timestamp_ms: int,
-    snapshot_id: int | None = None,
-    summary_extra: Mapping[str, str] | None = None,
-    attempt: int = 1,
     removed_partitions: Mapping[str, tuple[int, PartitionValues]] | None = None,
     operation: str | None = None,
 ) -> Built:
@@ -127,58 +90,30 @@ def build_snapshot(
         MetadataConflict: a removed path is in no manifest of the current snapshot.
         StorageError: a manifest or manifest list cannot be read; what `write` and `read` raise.
     """
-    start = time.perf_counter()
     parent = metadata.current_snapshot(document)
-    commit = _Commit(
-        document,
-        read,
-        write,
-        prefix if prefix.endswith("/") else prefix + "/",
-        fresh_id(document) if snapshot_id is None else snapshot_id,
-        document["last-sequence-number"] + 1,
-        str(uuid4()),
-        attempt,
-    )
+    out = SnapshotWriter(document, write, prefix if prefix.endswith("/") else prefix + "/", fresh_id(document))
+    commit = _Commit(document, read, out)
     groups, accepted, rejected = _encode(commit, added)
     gone = set(removed)
     if not accepted and not gone:
-        return Built(
-            document=document,
-            snapshot=None,
-            written=[],
-            superseded=[],
-            rejected=rejected,
-            first_row_ids={},
-            seconds=commit.seconds,
-        )
-    old = manifest_lists.read_manifest_list(commit.get(parent["manifest-list"])) if parent else []
+        return Built(document=document, rejected=rejected)
+    old = manifest_lists.read_manifest_list(read(parent["manifest-list"])) if parent else []
     kept = [row for row in old if row["added_files_count"] + row["existing_files_count"] > 0]
     if gone:
         kept = _without(commit, kept, gone, removed_partitions or {})
-    new = [commit.put_manifest(made) for made in groups]
+    new = [out.manifest(made) for made in groups]
     rows = [*new, *kept]
     operation = operation or ("append" if not gone else "overwrite" if accepted else "delete")
-    snapshot = _snapshot(commit, parent, rows, operation, timestamp_ms, summary_extra or {})
+    snapshot = out.snapshot(rows, {"operation": operation, **_summary(commit, parent, rows)}, timestamp_ms)
     listed = {row["manifest_path"] for row in rows}
-    total = time.perf_counter() - start
-    commit.seconds["encode"] = total - commit.seconds["read"] - commit.seconds["write"]
     return Built(
         document=metadata.with_snapshot(document, snapshot),
         snapshot=snapshot,
-        written=commit.written,
+        written=out.written,
         superseded=[row["manifest_path"] for row in old if row["manifest_path"] not in listed],
         rejected=rejected,
         first_row_ids=_first_row_ids(new, accepted) if document["format-version"] >= 3 else {},
-        seconds=commit.seconds,
     )
-
-
-def fresh_id(document: Document) -> int:
-    taken = {s["snapshot-id"] for s in document.get("snapshots") or ()}
-    while True:
-        new = secrets.randbits(63)
-        if new and new not in taken:
-            return new
 
 
 # Added files -----------------------------------------------------------------------------------------------------------------
@@ -201,7 +136,7 @@ def _encode(
                 raise entries.Unfit("the path is there twice")
             group = known.of(*key)
             record = entries.data_file(file, group)
-            encoded = manifests.encode_entry(group.layout, ADDED, record, commit.snapshot_id)
+            encoded = manifests.encode_entry(group.layout, ADDED, record, commit.out.snapshot_id)
         except entries.Unfit as unfit:
             rejected.append((file, str(unfit)))
             continue
@@ -243,7 +178,7 @@ def _without(
         if (is_data and not missing) or not _may_hold(known, row, missing if is_data else gone, partitions):
             result.append(row)
             continue
-        manifest = manifests.read_manifest(commit.get(row["manifest_path"]), row)
+        manifest = manifests.read_manifest(commit.read(row["manifest_path"]), row)
         found = [e for e in manifests.live(manifest.entries) if _is_gone(e["data_file"], gone)]
         if not found:
             result.append(row)
@@ -282,12 +217,12 @@ def _rewrite(commit: _Commit, row: Record, manifest: Manifest, found: set[int]) 
         data_file = entry["data_file"]
         is_found = id(entry) in found
         status = DELETED if is_found else EXISTING
-        owner = commit.snapshot_id if is_found else entry["snapshot_id"]
+        owner = commit.out.snapshot_id if is_found else entry["snapshot_id"]
         encoded = manifests.encode_again(made.layout, manifest, entry, status, owner)
         made.add(status, data_file, encoded, entry["sequence_number"])
         if is_found:
             _count_removed(commit, row, data_file)
-    return commit.put_manifest(made)
+    return commit.out.manifest(made)
 
 
 def _count_removed(commit: _Commit, row: Record, data_file: Record) -> None:
@@ -299,36 +234,6 @@ def _count_removed(commit: _Commit, row: Record, data_file: Record) -> None:
         commit.count(removed_delete_files=1, removed_position_deletes=rows, removed_files_size=size)
     else:
         commit.count(removed_delete_files=1, removed_equality_deletes=rows, removed_files_size=size)
-
-
-# The snapshot ------------------------------------------------------------------------------------------------------------------
-def _snapshot(
-    commit: _Commit,
-    parent: Document | None,
-    rows: list[Record],
-    operation: str,
-    timestamp_ms: int,
-    extra: Mapping[str, str],
-) -> Document:
-    document, version = commit.document, commit.document["format-version"]
-    parent_id = parent["snapshot-id"] if parent else None
-    first_row_id = document.get("next-row-id", 0) if version >= 3 else None
-    snapshot: Document = {"snapshot-id": commit.snapshot_id, "sequence-number": commit.sequence_number}
-    if parent_id is not None:
-        snapshot["parent-snapshot-id"] = parent_id
-    if first_row_id is not None:
-        snapshot["first-row-id"] = first_row_id
-        snapshot["added-rows"] = manifest_lists.assign_row_ids(rows, first_row_id) - first_row_id
-    data = manifest_lists.manifest_list_bytes(
-        version, rows, commit.snapshot_id, parent_id, commit.sequence_number, first_row_id
-    )
-    return {
-        **snapshot,
-        "timestamp-ms": metadata.snapshot_time(document, timestamp_ms),
-        "summary": {"operation": operation, **_summary(commit, parent, rows), **extra},
-        "manifest-list": commit.put(f"snap-{commit.snapshot_id}-{commit.attempt}-{commit.uuid}.avro", data),
-        "schema-id": document["current-schema-id"],
-    }
 
 
 def _summary(commit: _Commit, parent: Document | None, rows: Sequence[Record]) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Changes of a schema by Iceberg's rules (specification, 'Schema Evolution').
 
-Each function takes a schema document and the last column id ever given in the table, and returns a new document, with the
-schema-id it had, and the last column id. Ids are never given twice, whatever is dropped. A nested column is named by its
-dotted path, or by a tuple where a name itself holds a dot; parts of lists and maps are 'element', 'key' and 'value'.
+Each function takes a schema document and returns a new one, with the schema-id it had. Ids are never given twice, whatever is
+dropped: who adds a column gives the last id that the table ever gave. A nested column is named by its dotted path, or by a tuple where a name itself holds a dot; parts of lists and maps are 'element', 'key' and 'value'.
 """
 
 from __future__ import annotations
@@ -45,22 +44,17 @@ def add_column(
     path: ColumnPath,
     type_: TypeDocument,
     doc: str | None = None,
-    required: bool = False,
     format_version: int = 2,
 ) -> tuple[Document, int]:
-    """Add an optional column at the end of its struct. A parent that is a list or a map means the struct inside it.
+    """The schema with an optional column at the end of a struct, and the last column id. A parent that is a list or a map means
+    the struct inside it.
 
     Raises:
-        InvalidSchema: the name is taken or empty, the type is unknown or of a later format version, or `required` is
-            given: the rows that are there have no value for it.
+        InvalidSchema: the name is taken or empty, or the type is unknown or of a later format version.
         ColumnNotFound: the parent is not there.
     """
     result = deepcopy(schema)
     parent, name = _parent(result, path)
-    if required:
-        raise InvalidSchema(
-            f"column {name!r} cannot be added as required: the rows that are there have no value; add it as optional"
-        )
     holder = _struct_of(result, parent)
     _refuse_taken(holder["fields"], name)
     new = types.field(name, types.parse_text(type_) if isinstance(type_, str) else types.checked(type_), False, doc)
@@ -84,12 +78,8 @@ def _refuse_taken(siblings: Iterable[Document], name: str) -> None:
 
 
 def drop_column(
-    schema: Document,
-    last_column_id: int,
-    path: ColumnPath,
-    specs: Iterable[Document] = (),
-    sort_orders: Iterable[Document] = (),
-) -> tuple[Document, int]:
+    schema: Document, path: ColumnPath, specs: Iterable[Document] = (), sort_orders: Iterable[Document] = ()
+) -> Document:
     """Drop a column with all that is inside it.
 
     `specs` and `sort_orders` are the documents that must go on working: none of their source columns may be dropped.
@@ -114,10 +104,10 @@ def drop_column(
             f"column {column.full_name!r} cannot be dropped: it is the only one in its place; add another first"
         )
     del fields[column.index]
-    return result, last_column_id
+    return result
 
 
-def rename_column(schema: Document, last_column_id: int, path: ColumnPath, new_name: str) -> tuple[Document, int]:
+def rename_column(schema: Document, path: ColumnPath, new_name: str) -> Document:
     """Give a column another name; its id, and so its data, stays.
 
     Raises:
@@ -131,12 +121,10 @@ def rename_column(schema: Document, last_column_id: int, path: ColumnPath, new_n
     _refuse_taken([each for each in _siblings(result, column) if each is not field], new_name)
     field["name"] = new_name
     types.check_names(result)
-    return result, last_column_id
+    return result
 
 
-def widen_column(
-    schema: Document, last_column_id: int, path: ColumnPath, new_type: TypeDocument
-) -> tuple[Document, int]:
+def widen_column(schema: Document, path: ColumnPath, new_type: TypeDocument) -> Document:
     """Change a column's type to a wider one: int to long, float to double, a decimal to a higher precision of its scale.
 
     These hold in format versions 2 and 3. What version 3 allows besides (date to timestamp) is not offered: engines do not
@@ -160,18 +148,12 @@ def widen_column(
             f"column {column.full_name!r} is the key of a map, whose type cannot change; add a new column"
         )
     holder[key] = wanted
-    return result, last_column_id
+    return result
 
 
 def move_column(
-    schema: Document,
-    last_column_id: int,
-    path: ColumnPath,
-    *,
-    first: bool = False,
-    after: str | None = None,
-    before: str | None = None,
-) -> tuple[Document, int]:
+    schema: Document, path: ColumnPath, *, first: bool = False, after: str | None = None, before: str | None = None
+) -> Document:
     """Move a column among its siblings; `after` and `before` are the name (not the path) of one of them.
 
     Raises:
@@ -192,31 +174,7 @@ def move_column(
         raise ColumnNotFound(f"column {beside!r} is not beside {column.full_name!r}; there are {', '.join(names)}")
     at = 0 if beside is None else names.index(beside) + (after is not None)
     fields.insert(at, moved)
-    return result, last_column_id
-
-
-def make_optional(schema: Document, last_column_id: int, path: ColumnPath) -> tuple[Document, int]:
-    """Allow nulls in a column. Raises InvalidSchema (map keys and identifier fields are required), ColumnNotFound."""
-    result = deepcopy(schema)
-    column = find_column(result, path)
-    if column.field_id in result.get("identifier-field-ids", ()):
-        raise InvalidSchema(f"column {column.full_name!r} is an identifier field, which must be required")
-    holder, key = _holder(result, column)
-    if key == "key":
-        raise InvalidSchema(f"column {column.full_name!r} is the key of a map, which is always required")
-    holder["required" if key == "type" else f"{key}-required"] = False
-    return result, last_column_id
-
-
-def set_doc(schema: Document, last_column_id: int, path: ColumnPath, doc: str | None) -> tuple[Document, int]:
-    """Set or remove a column's comment. Raises InvalidSchema (parts of lists and maps have none), ColumnNotFound."""
-    result = deepcopy(schema)
-    column = find_column(result, path)
-    field = _siblings(result, column)[column.index]
-    field.pop("doc", None)
-    if doc:
-        field["doc"] = doc
-    return result, last_column_id
+    return result
 
 
 def source_ids(field: Document) -> list[int]:

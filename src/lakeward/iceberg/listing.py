@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 import msgspec
 
 from lakeward.iceberg import entries, manifest_lists, manifests, metadata
 from lakeward.iceberg.manifests import ADDED, EXISTING, Record, Written
+from lakeward.iceberg.snapshot_writer import SnapshotWriter, Write
 from lakeward.tables.records.files import FileStatistics, RegisteredFile
 from lakeward.tables.records.tables import Document, Table, TableMetadata
 
@@ -22,7 +23,7 @@ def write_listing(
     versions: Sequence[TableMetadata],
     files: Sequence[RegisteredFile],
     *,
-    write: Callable[[str, bytes], None],
+    write: Write,
     prefix: str,
     now_ms: int,
 ) -> str:
@@ -38,16 +39,13 @@ def write_listing(
     for version in versions[1:]:
         document = metadata.apply_version(document, version, now_ms)
     sequence = max((file.sequence_number or 0 for file in files), default=0) or 1
-    document = {**document, "last-sequence-number": sequence}
+    document = {**document, "last-sequence-number": sequence - 1}
+    out = SnapshotWriter(document, write, prefix, SNAPSHOT_ID)
     rows = []
     for made in _manifests(document, files):
-        data = manifests.manifest_bytes(made)
-        location = f"{prefix}{uuid4()}-m0.avro"
-        write(location, data)
-        row = manifest_lists.manifest_file(made, location, len(data), SNAPSHOT_ID, sequence)
         # Without an id of its manifest a file's rows have none (specification, 'First Row ID Inheritance').
         is_committed = made.counts[EXISTING] > 0
-        rows.append({**row, "first_row_id": 0 if is_committed and table.format_version >= 3 else None})
+        rows.append({**out.manifest(made), "first_row_id": 0 if is_committed and table.format_version >= 3 else None})
     listed = prefix + f"snap-{SNAPSHOT_ID}-{uuid4()}.avro"
     write(listed, manifest_lists.manifest_list_bytes(table.format_version, rows, SNAPSHOT_ID, None, sequence, 0))
     location = prefix + metadata.metadata_file_name(0)

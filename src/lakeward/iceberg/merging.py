@@ -11,13 +11,13 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
-from lakeward.iceberg import entries, manifest_lists, manifests, metadata, values
-from lakeward.iceberg.commit import Built, Read, Write
+from lakeward.iceberg import entries, manifests, metadata, values
+from lakeward.iceberg.commit import Built, Read
 from lakeward.iceberg.manifests import EXISTING, Layout, Manifest, Record, Written
+from lakeward.iceberg.snapshot_writer import SnapshotWriter, Write
 from lakeward.tables.records.properties import MANIFEST_COUNT, MANIFEST_MERGE, MANIFEST_SIZE
 from lakeward.tables.records.tables import Document
 
@@ -98,22 +98,15 @@ def merge(
         StorageError: a manifest cannot be read; what `read` and `write` raise.
     """
     known = entries.Groups(document)
-    name = f"{prefix}{uuid4()}-m"
+    out = SnapshotWriter(document, write, prefix, snapshot_id)
     result: list[Merged] = []
-    number = 0
     for group in groups:
         made: dict[Any, Written] = {}
         for row in group:
             manifest = manifests.read_manifest(read(row["manifest_path"]), row)
             layout = _layout(known, document["format-version"], row, manifest)
             _add(made.setdefault(layout.encode, Written(layout, content=row["content"])), manifest)
-        rows = []
-        for written in made.values():
-            data = manifests.manifest_bytes(written)
-            location = f"{name}{number}.avro"
-            number += 1
-            write(location, data)
-            rows.append(manifest_lists.manifest_file(written, location, len(data), snapshot_id, 0))
+        rows = [out.manifest(written) for written in made.values()]
         counted = sum(len(written.entries) for written in made.values())
         result.append(Merged(frozenset((r["manifest_path"], r.get("first_row_id")) for r in group), rows, counted))
     return result
@@ -169,8 +162,8 @@ def replace(
     assert parent is not None and all(fits(each, listed) for each in merged)
     gone = {path for each in merged for path, _ in each.of}
     kept = [row for row in listed if row["manifest_path"] not in gone]
-    sequence = document["last-sequence-number"] + 1
-    new = [{**row, "sequence_number": sequence} for each in merged for row in each.rows]
+    out = SnapshotWriter(document, write, prefix, snapshot_id)
+    new = [{**row, "sequence_number": out.sequence_number} for each in merged for row in each.rows]
     summary = {
         "operation": "replace",
         "manifests-created": str(len(new)),
@@ -179,41 +172,10 @@ def replace(
         "entries-processed": str(sum(each.entries for each in merged)),
         **{key: value for key, value in parent.get("summary", {}).items() if key.startswith("total-")},
     }
-    snapshot = _snapshot(document, parent, [*new, *kept], snapshot_id, summary, write, prefix)
+    snapshot = out.snapshot([*new, *kept], summary, parent["timestamp-ms"])
     return Built(
         document=metadata.with_snapshot(document, snapshot),
         snapshot=snapshot,
-        written=[snapshot["manifest-list"]],
+        written=out.written,
         superseded=sorted(gone),
-        rejected=[],
-        first_row_ids={},
-        seconds={},
     )
-
-
-def _snapshot(
-    document: Document,
-    parent: Document,
-    rows: list[Record],
-    snapshot_id: int,
-    summary: Mapping[str, str],
-    write: Write,
-    prefix: str,
-) -> Document:
-    version, sequence = document["format-version"], document["last-sequence-number"] + 1
-    first_row_id = document.get("next-row-id", 0) if version >= 3 else None
-    snapshot: Document = {
-        "snapshot-id": snapshot_id,
-        "sequence-number": sequence,
-        "parent-snapshot-id": parent["snapshot-id"],
-        "timestamp-ms": metadata.snapshot_time(document, parent["timestamp-ms"]),
-        "summary": dict(summary),
-        "schema-id": document["current-schema-id"],
-    }
-    if first_row_id is not None:
-        snapshot["first-row-id"] = first_row_id
-        snapshot["added-rows"] = manifest_lists.assign_row_ids(rows, first_row_id) - first_row_id
-    data = manifest_lists.manifest_list_bytes(version, rows, snapshot_id, parent["snapshot-id"], sequence, first_row_id)
-    snapshot["manifest-list"] = f"{prefix}snap-{snapshot_id}-{uuid4()}.avro"
-    write(snapshot["manifest-list"], data)
-    return snapshot

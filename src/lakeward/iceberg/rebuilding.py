@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import uuid4
 
 import msgspec
 
-from lakeward.iceberg import entries, manifest_lists, manifests, metadata
-from lakeward.iceberg.commit import Write, fresh_id
+from lakeward.iceberg import entries, manifests, metadata
 from lakeward.iceberg.manifests import EXISTING, Record, Written
+from lakeward.iceberg.snapshot_writer import SnapshotWriter, Write, fresh_id
 from lakeward.tables.records.files import RegisteredFile
 from lakeward.tables.records.tables import Document, Table, TableMetadata
 
@@ -45,44 +44,19 @@ def rebuild(
     for version in versions[1:]:
         document = metadata.apply_version(document, version, now_ms)
     document = {**document, "last-sequence-number": last_sequence}
-    is_v3 = table.format_version >= 3
-    if is_v3:
+    if table.format_version >= 3:
         document["next-row-id"] = next_row_id
     if not files:
         return Rebuilt(document, None)
-    snapshot_id, sequence = fresh_id(document), last_sequence + 1
-    rows = [_written(made, write, prefix, snapshot_id, sequence) for made in _manifests(document, files)]
-    row_ids = {
-        "first-row-id": next_row_id,
-        "added-rows": manifest_lists.assign_row_ids(rows, next_row_id) - next_row_id,
+    out = SnapshotWriter(document, write, prefix, fresh_id(document))
+    summary = {
+        "operation": "replace",  # no row is another one than before
+        "total-data-files": str(len(files)),
+        "total-records": str(sum(file.row_count for file in files)),
+        "total-files-size": str(sum(file.file_size for file in files)),
     }
-    data = manifest_lists.manifest_list_bytes(
-        table.format_version, rows, snapshot_id, None, sequence, next_row_id if is_v3 else None
-    )
-    listed = f"{prefix}snap-{snapshot_id}-1-{uuid4()}.avro"
-    write(listed, data)
-    snapshot: Document = {
-        "snapshot-id": snapshot_id,
-        "sequence-number": sequence,
-        **(row_ids if is_v3 else {}),
-        "timestamp-ms": now_ms,
-        "summary": {
-            "operation": "replace",  # no row is another one than before
-            "total-data-files": str(len(files)),
-            "total-records": str(sum(file.row_count for file in files)),
-            "total-files-size": str(sum(file.file_size for file in files)),
-        },
-        "manifest-list": listed,
-        "schema-id": document["current-schema-id"],
-    }
+    snapshot = out.snapshot([out.manifest(made) for made in _manifests(document, files)], summary, now_ms)
     return Rebuilt(metadata.with_snapshot(document, snapshot), snapshot)
-
-
-def _written(made: Written, write: Write, prefix: str, snapshot_id: int, sequence: int) -> Record:
-    data = manifests.manifest_bytes(made)
-    location = f"{prefix}{uuid4()}-m0.avro"
-    write(location, data)
-    return manifest_lists.manifest_file(made, location, len(data), snapshot_id, sequence)
 
 
 def _manifests(document: Document, files: Sequence[RegisteredFile]) -> list[Written]:

@@ -10,17 +10,6 @@ import pyarrow as pa
 
 from lakeward.errors import InvalidSchema
 from lakeward.iceberg import arrow, checks, spark, types
-from lakeward.iceberg.evolution import (
-    ColumnPath,
-    add_column,
-    drop_column,
-    find_column,
-    make_optional,
-    move_column,
-    rename_column,
-    set_doc,
-    widen_column,
-)
 from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.tables import Document
 
@@ -28,9 +17,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
 __all__ = [
-    "Column", "ColumnPath", "TypeDocument", "add_column", "columns", "drop_column", "find_column", "leaf_ids",
-    "make_optional", "move_column", "parse_type", "rename_column", "same_schema", "schema_from", "set_doc", "to_arrow",
-    "to_pyiceberg", "widen_column", "with_schema_id",
+    "Column", "TypeDocument", "columns", "parse_type", "same_schema", "schema_from", "to_arrow", "to_pyiceberg", "with_schema_id",
 ]  # fmt: skip
 
 
@@ -131,11 +118,6 @@ def same_schema(a: Document, b: Document) -> bool:
 def columns(schema: Document) -> list[Column]:
     """Every column at every depth, parents before children; those at the top have no parent_id."""
     return list(types.walk(schema))
-
-
-def leaf_ids(schema: Document) -> list[int]:
-    """The ids of the columns that Parquet stores, in its order: those of primitive types (variant is a group in Parquet)."""
-    return [c.field_id for c in types.walk(schema) if isinstance(c.type, str) and c.type != "variant"]
 
 
 def to_arrow(schema: Document) -> pa.Schema:

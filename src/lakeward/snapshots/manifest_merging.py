@@ -17,9 +17,10 @@ import sqlalchemy as sa
 
 from lakeward.errors import MetadataConflict
 from lakeward.iceberg import manifest_lists, manifests, merging, metadata
-from lakeward.iceberg.commit import Read, fresh_id
+from lakeward.iceberg.commit import Read
 from lakeward.iceberg.manifests import Record
 from lakeward.iceberg.merging import Merged, Rule
+from lakeward.iceberg.snapshot_writer import fresh_id
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.leases import Lease
 from lakeward.registry.turns import Turn

@@ -22,7 +22,8 @@ import msgspec
 from lakeward.db.types import epoch_ms
 from lakeward.errors import LeaseHeld
 from lakeward.iceberg import expiry, metadata
-from lakeward.iceberg.commit import Built, Read, Write, build_snapshot
+from lakeward.iceberg.commit import Built, Read, build_snapshot
+from lakeward.iceberg.snapshot_writer import Write
 from lakeward.logs import log
 from lakeward.registry import Registry, intents, leases
 from lakeward.registry.leases import Lease

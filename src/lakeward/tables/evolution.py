@@ -28,7 +28,7 @@ class Edited(msgspec.Struct, frozen=True):
 
 
 # Of the table, locked, and its versions, oldest first; the last one is current.
-Edit = Callable[[sa.Connection, Table, Sequence[TableMetadata]], Edited]
+Edit = Callable[[Table, Sequence[TableMetadata]], Edited]
 
 
 @retried
@@ -42,7 +42,7 @@ def alter(registry: Registry, which: Which, change: str, edit: Edit) -> TableMet
         table = find_locked(connection, registry, which)
         # From the registry itself: a version that memory holds would undo what somebody has changed by hand.
         versions = tables.metadata_versions(connection, table.table_id)
-        edited = edit(connection, table, versions)
+        edited = edit(table, versions)
         if edited.metadata == versions[-1]:
             return versions[-1]
         return _store(connection, table, versions, edited, change)
@@ -77,12 +77,10 @@ def _with_schema_id(version: TableMetadata, earlier: Sequence[TableMetadata]) ->
     )
 
 
-def _schema_edit(change: Callable[[Table, TableMetadata], tuple[Document, int]]) -> Edit:
-    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
-        schema, last_column_id = change(table, versions[-1])
-        return Edited(msgspec.structs.replace(versions[-1], schema=schema), last_column_id)
-
-    return edit
+def _alter_schema(
+    registry: Registry, which: Which, change: str, edit: Callable[[TableMetadata], Document]
+) -> TableMetadata:
+    return alter(registry, which, change, lambda _, v: Edited(msgspec.structs.replace(v[-1], schema=edit(v[-1]))))
 
 
 def add_column(registry: Registry, name: Which, column: Any, type: Any, doc: str | None = None) -> TableMetadata:
@@ -95,16 +93,13 @@ def add_column(registry: Registry, name: Which, column: Any, type: Any, doc: str
         ColumnNotFound: of a path, the struct. TableNotFound.
     """
     parsed = schemas.parse_type(type)
-    return alter(
-        registry,
-        name,
-        "add_column",
-        _schema_edit(
-            lambda t, m: evolution.add_column(
-                m.schema, t.last_column_id, column, parsed, doc, format_version=t.format_version
-            )
-        ),
-    )
+
+    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
+        now, last, version = versions[-1], table.last_column_id, table.format_version
+        schema, last = evolution.add_column(now.schema, last, column, parsed, doc, format_version=version)
+        return Edited(msgspec.structs.replace(now, schema=schema), last)
+
+    return alter(registry, name, "add_column", edit)
 
 
 def drop_column(registry: Registry, name: Which, column: Any) -> TableMetadata:
@@ -114,15 +109,12 @@ def drop_column(registry: Registry, name: Which, column: Any) -> TableMetadata:
         InvalidSchema: the sort order or a partition uses it, of earlier files too.
         ColumnNotFound, TableNotFound.
     """
-
-    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
-        current = versions[-1]
-        schema, last_column_id = evolution.drop_column(
-            current.schema, table.last_column_id, column, [current.partition_by], [current.sort_by]
-        )
-        return Edited(msgspec.structs.replace(current, schema=schema), last_column_id)
-
-    return alter(registry, name, "drop_column", edit)
+    return _alter_schema(
+        registry,
+        name,
+        "drop_column",
+        lambda now: evolution.drop_column(now.schema, column, [now.partition_by], [now.sort_by]),
+    )
 
 
 def rename_column(registry: Registry, name: Which, column: Any, new_name: str) -> TableMetadata:
@@ -132,11 +124,8 @@ def rename_column(registry: Registry, name: Which, column: Any, new_name: str) -
         InvalidSchema: the name is taken.
         ColumnNotFound, TableNotFound.
     """
-    return alter(
-        registry,
-        name,
-        "rename_column",
-        _schema_edit(lambda t, m: evolution.rename_column(m.schema, t.last_column_id, column, new_name)),
+    return _alter_schema(
+        registry, name, "rename_column", lambda now: evolution.rename_column(now.schema, column, new_name)
     )
 
 
@@ -148,12 +137,7 @@ def widen_column(registry: Registry, name: Which, column: Any, type: Any) -> Tab
         ColumnNotFound, TableNotFound.
     """
     parsed = schemas.parse_type(type)
-    return alter(
-        registry,
-        name,
-        "widen_column",
-        _schema_edit(lambda t, m: evolution.widen_column(m.schema, t.last_column_id, column, parsed)),
-    )
+    return _alter_schema(registry, name, "widen_column", lambda now: evolution.widen_column(now.schema, column, parsed))
 
 
 def move_column(
@@ -169,15 +153,11 @@ def move_column(
 
     Raises InvalidSchema, ColumnNotFound, TableNotFound.
     """
-    return alter(
+    return _alter_schema(
         registry,
         name,
         "move_column",
-        _schema_edit(
-            lambda t, m: evolution.move_column(
-                m.schema, t.last_column_id, column, first=first, after=after, before=before
-            )
-        ),
+        lambda now: evolution.move_column(now.schema, column, first=first, after=after, before=before),
     )
 
 
@@ -190,7 +170,7 @@ def set_properties(registry: Registry, name: Which, properties: Mapping[str, str
     """
     check_properties(properties)
 
-    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
         merged = {**versions[-1].properties, **properties}
         kept = {key: str(value) for key, value in merged.items() if value is not None}
         check_level(kept, versions[-1].compression)
@@ -205,7 +185,7 @@ def set_partition_spec(registry: Registry, name: Which, partition_by: Sequence[A
     Raises InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
-    def edit(_: sa.Connection, table: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(table: Table, versions: Sequence[TableMetadata]) -> Edited:
         current = versions[-1]
         earlier = [version.partition_by for version in versions]
         spec, last = partitions.evolved_spec(partition_by, current.schema, earlier, table.last_partition_id)
@@ -221,7 +201,7 @@ def set_sort_order(registry: Registry, name: Which, sort_by: Sequence[Any] = ())
     Raises InvalidSchema, ColumnNotFound, TableNotFound.
     """
 
-    def edit(_: sa.Connection, __: Table, versions: Sequence[TableMetadata]) -> Edited:
+    def edit(_: Table, versions: Sequence[TableMetadata]) -> Edited:
         order = partitions.evolved_order(sort_by, versions[-1].schema, [version.sort_by for version in versions])
         return Edited(msgspec.structs.replace(versions[-1], sort_by=order, sort_order_id=order["order-id"]))
 

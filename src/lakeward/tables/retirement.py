@@ -85,25 +85,16 @@ def retire_present(
     files.delete(connection, table.table_id, [file.file_id for file in gone])
     expires_at = registry.quarantine_ends(now)
     by = {} if removed is None else {"removed_by": removed.snapshot_id, "removed_sequence": removed.sequence}
-    retired.insert(connection, [{**_retired_row(file, reason, now, expires_at), **by} for file in gone])
+    objects = [{**_as_left(file), **by} for file in gone]
+    retired.insert(connection, table.table_id, objects, kind="data", reason=reason, now=now, expires_at=expires_at)
     counted = [file for file in gone if file.set_aside_reason is None]
     counters.remove(connection, table.table_id, metadata_in(connection, registry, table).schema, counted, now)
     return len(gone)
 
 
-def _retired_row(file: RegisteredFile, reason: str, now: datetime, expires_at: datetime) -> Mapping[str, Any]:
-    return {
-        "table_id": file.table_id,
-        "file_path": file.file_path,
-        "file_size": file.file_size,
-        "kind": "data",
-        "reason": reason,
-        "retired_at": now,
-        "expires_at": expires_at,
-        "sequence_number": file.sequence_number,
-        "snapshot_id": file.snapshot_id,
-        "record": msgspec.to_builtins(file, builtin_types=(datetime,)),
-    }
+def _as_left(file: RegisteredFile) -> Mapping[str, Any]:
+    known = {name: getattr(file, name) for name in ("file_path", "file_size", "sequence_number", "snapshot_id")}
+    return {**known, "record": msgspec.to_builtins(file, builtin_types=(datetime,))}
 
 
 def once_let_go(action: Callable[[], T]) -> T:

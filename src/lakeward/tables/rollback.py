@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -98,24 +98,14 @@ def _swap_manifests(
 ) -> None:
     """Manifests of the older snapshot are needed for as long as the table is: those of the newer one only by old snapshots."""
     _take_back(connection, table, retired.by_paths(connection, found.manifests_there))
-    expires_at = registry.quarantine_ends(now, metadata=True)
-    rows = [
-        {
-            "table_id": table.table_id,
-            "file_path": path,
-            "file_size": 0,
-            "kind": "manifest",
-            "reason": "rolled back",
-            "retired_at": now,
-            "expires_at": expires_at,
-            "removed_sequence": removed.sequence,
-        }
-        for path in _not_in(found.manifests_leaving, retired.by_paths(connection, found.manifests_leaving))
-    ]
-    if rows:
-        retired.insert(connection, rows)
-
-
-def _not_in(paths: Collection[str], rows: Sequence[RetiredFile]) -> list[str]:
-    known = {row.file_path for row in rows}
-    return [path for path in paths if path not in known]
+    there = {row.file_path for row in retired.by_paths(connection, found.manifests_leaving)}
+    leaving = [path for path in found.manifests_leaving if path not in there]
+    retired.insert(
+        connection,
+        table.table_id,
+        [{"file_path": path, "removed_sequence": removed.sequence} for path in leaving],
+        kind="manifest",
+        reason="rolled back",
+        now=now,
+        expires_at=registry.quarantine_ends(now, metadata=True),
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -361,24 +360,15 @@ def _supersede(connection: sa.Connection, registry: Registry, table: Table, made
     if made.trimmed:
         _keep_readable(connection, registry, table, made.trimmed, expires_at)
         snapshots.mark_expired(connection, table.table_id, now, [each["snapshot-id"] for each in made.trimmed])
-    superseded: list[tuple[str, str, int | None]] = [(kind, location, None) for kind, location in made.superseded]
-    for new in made.new:
-        superseded += [("manifest", location, new.snapshot["sequence-number"]) for location in new.superseded]
-    rows: list[dict[str, Any]] = [
-        {
-            "table_id": table.table_id,
-            "file_path": location,
-            "file_size": 0,
-            "kind": kind,
-            "reason": "superseded",
-            "retired_at": now,
-            "expires_at": expires_at,
-            "removed_sequence": sequence,
-        }
-        for kind, location, sequence in superseded
+    objects = [{"kind": kind, "file_path": path, "removed_sequence": None} for kind, path in made.superseded]
+    objects += [
+        {"kind": "manifest", "file_path": path, "removed_sequence": new.snapshot["sequence-number"]}
+        for new in made.new
+        for path in new.superseded
     ]
-    if rows:
-        retired.insert(connection, rows)
+    retired.insert(
+        connection, table.table_id, objects, kind="metadata", reason="superseded", now=now, expires_at=expires_at
+    )
 
 
 def _keep_readable(

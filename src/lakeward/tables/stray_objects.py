@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -40,18 +39,13 @@ def quarantine(registry: Registry, table: Table, found: list[ObjectInfo]) -> lis
         known = _with_rows(connection, [info.location for info in found])  # of another clean-up, meanwhile
         now = dialect.now(connection)
         taken = [info for info in found if info.location not in known]
-        if taken:
-            retired.insert(connection, [_row(registry, table, info, now) for info in taken])
+        retired.insert(
+            connection,
+            table.table_id,
+            [{"file_path": info.location, "file_size": info.size} for info in taken],
+            kind="stray",
+            reason="nothing names it: left by an engine whose commit failed",
+            now=now,
+            expires_at=registry.quarantine_ends(now),
+        )
         return taken
-
-
-def _row(registry: Registry, table: Table, info: ObjectInfo, now: datetime) -> dict[str, object]:
-    return {
-        "table_id": table.table_id,
-        "file_path": info.location,
-        "file_size": info.size,
-        "kind": "stray",
-        "reason": "nothing names it: left by an engine whose commit failed",
-        "retired_at": now,
-        "expires_at": registry.quarantine_ends(now),
-    }

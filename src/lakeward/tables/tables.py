@@ -325,9 +325,7 @@ def drop(registry: Registry, which: Which, *, purge: bool = False) -> Table:
         return found
 
 
-_COUNTERS = ("row_count", "total_size", "file_count")
-_LANDING = ("landing_row_count", "landing_size", "landing_file_count")
-_DROPPED: dict[str, Any] = {"namespace_id": None, **dict.fromkeys((*_COUNTERS, *_LANDING), 0)}
+_DROPPED: dict[str, Any] = {"namespace_id": None, **dict.fromkeys(tables.COUNTERS, 0)}
 
 
 def _retire_everything(
@@ -340,18 +338,10 @@ def _retire_everything(
     retired.retire_all(
         connection, table.table_id, reason="table dropped", now=now, expires_at=expires_at, removed_by=removed_by
     )
-    if (
-        table.metadata_location is not None
-    ):  # the table's folder goes when this one's time has passed, with all that is in it
-        current = {
-            "table_id": table.table_id,
-            "file_path": table.metadata_location,
-            "file_size": 0,
-            "kind": "metadata",
-            "reason": "table dropped",
-            "retired_at": now,
-            "expires_at": expires_at,
-        }
-        retired.insert(connection, [current])
+    if table.metadata_location is not None:  # the table's folder goes with this one, with all that is in it
+        current = [{"file_path": table.metadata_location}]
+        retired.insert(
+            connection, table.table_id, current, kind="metadata", reason="table dropped", now=now, expires_at=expires_at
+        )
     snapshots.mark_expired(connection, table.table_id, now)
     tables.delete_stats(connection, table.table_id)

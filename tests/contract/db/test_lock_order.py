@@ -16,6 +16,7 @@ import sqlalchemy as sa
 import lakeward
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.db import lock_order, retry, schema, waits
+from lakeward.db.schema import retired_files
 from lakeward.errors import CommitUnknown, LakewardError, RegistryBusy, TransactionConflict
 from lakeward.log import topics
 from lakeward.log.sql import partitions as partition_store
@@ -23,7 +24,7 @@ from lakeward.log.sql import segments
 from lakeward.log.sql import topics as topic_store
 from lakeward.metadata import ErrorType, MetadataManager, OperationType
 from lakeward.registry.sql import intents
-from lakeward.tables.sql import files, retired
+from lakeward.tables.sql import files
 from tests.support.lakes import make_table, open_lake
 from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
@@ -54,16 +55,11 @@ def test_what_refers_to_a_locked_row_does_not_wait_for_it(lake: Lake) -> None:
         with database.transaction() as other:
             waits_for_nobody(other)
             now = topic.created_at
-            row = {
-                "file_path": "f",
-                "file_size": 1,
-                "kind": "segment",
-                "reason": "r",
-                "retired_at": now,
-                "expires_at": now,
-            }
-            retired.insert(other, [{**row, "topic_id": topic.topic_id}])
-            retired.insert(other, [{**row, "table_id": table.table_id, "file_path": "m", "kind": "manifest"}])
+            common = {"file_size": 1, "reason": "r", "retired_at": now, "expires_at": now}
+            of_topic = {"topic_id": topic.topic_id, "file_path": "f", "kind": "segment", **common}
+            of_table = {"table_id": table.table_id, "file_path": "m", "kind": "manifest", **common}
+            for row in (of_topic, of_table):
+                other.execute(retired_files.insert(), row)
 
 
 Lock = Callable[[sa.Connection], object]

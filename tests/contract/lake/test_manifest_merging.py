@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 
 from lakeward import Lake
 from lakeward.errors import InvalidInput, LeaseHeld
-from lakeward.iceberg import commit, metadata
+from lakeward.iceberg import metadata, snapshot_writer
 from lakeward.registry import intents, leases
 from lakeward.snapshots import manifest_merging, snapshot_commit
 from lakeward.tables import snapshots
@@ -185,7 +185,7 @@ def test_commits_that_come_between_do_not_cost_the_merged_manifests(lake: Lake) 
     document = metadata.decode(engine.read(lake.table(NAME).metadata_location or ""))
     rows = manifest_merging.listed(document, engine.read)
     intent = intents.open_intent(registry, table, "flush")
-    merged = manifest_merging.write_merged(engine, document, [rows], intent, commit.fresh_id(document))
+    merged = manifest_merging.write_merged(engine, document, [rows], intent, snapshot_writer.fresh_id(document))
     append(lake, 3)
     lake.add_column(NAME, "extra", "string")
     with leases.held(registry, "merge", seconds=60) as lease:

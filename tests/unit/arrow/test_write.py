@@ -55,7 +55,8 @@ def test_every_type_is_read_back_and_every_leaf_has_its_field_id(tmp_path: Path)
     target = target_for(tmp_path, EVERYTHING)
     (file,) = write_arrow(target, [EVERY_VALUE, {}])
     back = content(target, file)
-    assert statistics.leaf_field_ids(back.schema) == schemas.leaf_ids(target.schema)
+    leaves = [c.field_id for c in schemas.columns(target.schema) if isinstance(c.type, str)]
+    assert statistics.leaf_field_ids(back.schema) == leaves
     restored = back.to_pylist()
     assert restored[0] == {**EVERY_VALUE, "u": EVERY_VALUE["u"].bytes} or restored[0] == EVERY_VALUE
     assert set(restored[1].values()) == {None}

@@ -10,7 +10,17 @@ import pyarrow as pa
 import pytest
 
 from lakeward.errors import InvalidInput
-from lakeward.iceberg import commit, entries, evolution, manifest_lists, manifests, merging, metadata, partitions
+from lakeward.iceberg import (
+    commit,
+    entries,
+    evolution,
+    manifest_lists,
+    manifests,
+    merging,
+    metadata,
+    partitions,
+    snapshot_writer,
+)
 from lakeward.iceberg.merging import Rule
 from lakeward.tables.records.files import partition_key
 from tests.unit.iceberg.tables import LocalTable, registered
@@ -31,7 +41,7 @@ def live_entries(table: LocalTable) -> dict[str, dict[str, Any]]:
 
 
 def write_merged(table: LocalTable, rule: Rule = FEW) -> tuple[list[merging.Merged], int]:
-    snapshot_id = commit.fresh_id(table.document)
+    snapshot_id = snapshot_writer.fresh_id(table.document)
     groups = merging.plan(listed(table), rule)
     made = merging.merge(
         table.document, groups, read=table.read, write=table.write, prefix=table.prefix, snapshot_id=snapshot_id
@@ -148,7 +158,7 @@ def test_partitions_of_a_column_that_was_widened_are_merged_as_the_wider_type(
 
     first = file(0)
     table.build([first])
-    schema, _ = evolution.widen_column(table.schema, 1, "a", after)
+    schema = evolution.widen_column(table.schema, "a", after)
     table.evolve({**schema, "schema-id": 1}, schema_version=1)
     table.build([file(1)])
     table.build([file(0)])
@@ -167,7 +177,7 @@ def test_partitions_of_a_column_that_is_gone_keep_their_values(tmp_path: Path) -
         data = pa.table({"a": pa.array([n], pa.int64()), "b": pa.array([b], pa.string())})
         table.build([table.parquet(data, {1000: b})])
     before = {path: entry["data_file"]["partition"] for path, entry in live_entries(table).items()}
-    schema, _ = evolution.drop_column(table.schema, 2, "b")
+    schema = evolution.drop_column(table.schema, "b")
     spec, _ = partitions.evolved_spec([], schema, [table.spec], 1000)
     table.evolve({**schema, "schema-id": 1}, spec, schema_version=1)
     merge(table)

@@ -9,7 +9,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakeward.errors import InvalidSchema, StorageError
-from lakeward.iceberg import metadata, partitions, schemas
+from lakeward.iceberg import evolution, metadata, partitions, schemas
 from tests.unit.iceberg.tables import NOW_MS, LocalTable, registered, version_record
 
 
@@ -27,7 +27,7 @@ def test_pyiceberg_accepts_the_documents_as_they_grow(tmp_path: Path, version: i
 
 def test_ids_are_those_that_the_version_gives_and_equal_documents_are_not_doubled(tmp_path: Path) -> None:
     table = LocalTable(tmp_path, {"a": "int"})
-    schema, last = schemas.add_column(table.schema, 1, "b", "int")
+    schema, last = evolution.add_column(table.schema, 1, "b", "int")
     spec, _ = partitions.partition_spec(["b"], schema, spec_id=4, last_partition_id=1006)
     order = partitions.sort_order(["b"], schema, 3)
     version = version_record(schemas.with_schema_id(schema, 7), spec, order, properties={"k": "v"})

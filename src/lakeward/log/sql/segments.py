@@ -9,8 +9,9 @@ import sqlalchemy as sa
 from lakeward.db.dialect import begins, in_integers
 from lakeward.db.prepared import Prepared, Row
 from lakeward.db.rows import records
-from lakeward.db.schema import retired_files, segments, topics
+from lakeward.db.schema import segments, topics
 from lakeward.log.records import SegmentInfo
+from lakeward.tables.sql import retired
 
 _c = segments.c
 _COLUMNS = (
@@ -193,14 +194,8 @@ def retire(
     ids: Iterable[int] | None = None,
 ) -> int:
     """Send the files of segments to quarantine, those below a location: the others are not ours."""
-    source = sa.select(
-        _c.topic_id,
-        _c.location,
-        _c.size_bytes,
-        sa.literal("segment"),
-        sa.literal(reason),
-        sa.literal(now, retired_files.c.retired_at.type),
-        sa.literal(expires_at, retired_files.c.expires_at.type),
-    ).where(_chosen(connection, topic_id, partition_id, before, ids), begins(_c.location, below))
-    names = ["topic_id", "file_path", "file_size", "kind", "reason", "retired_at", "expires_at"]
-    return connection.execute(retired_files.insert().from_select(names, source)).rowcount
+    found = {"topic_id": _c.topic_id, "file_path": _c.location, "file_size": _c.size_bytes}
+    chosen = sa.and_(_chosen(connection, topic_id, partition_id, before, ids), begins(_c.location, below))
+    return retired.insert_selected(
+        connection, found, chosen, kind="segment", reason=reason, now=now, expires_at=expires_at
+    )

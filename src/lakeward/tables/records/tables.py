@@ -12,8 +12,6 @@ from lakeward.names import TableIdentifier
 # An Iceberg document, as JSON: a schema, a partition spec, a sort order.
 Document = dict[str, Any]
 
-FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
-NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this
 UNPARTITIONED: Document = {"spec-id": 0, "fields": []}
 FIRST_PARTITION_ID = 1000  # ids of partition fields start here,
 NO_PARTITION_ID = FIRST_PARTITION_ID - 1  # and the last one of a table that never had any is this

@@ -21,8 +21,38 @@ METADATA_KINDS = ("metadata", "manifest_list", "manifest")
 _REMOVAL_PENDING = sa.and_(_c.snapshot_id.is_not(None), _c.removed_by.is_(None))
 
 
-def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.execute(retired_files.insert(), list(rows))
+def insert(
+    connection: sa.Connection,
+    table_id: int,
+    objects: Iterable[Mapping[str, Any]],
+    *,
+    kind: str,
+    reason: str,
+    now: datetime,
+    expires_at: datetime,
+) -> None:
+    """Send objects of a table to quarantine: of each its `file_path`, and what else it has of its own. All have the same keys."""
+    common = {"table_id": table_id, "kind": kind, "reason": reason, "retired_at": now, "expires_at": expires_at}
+    rows = [{**common, "file_size": 0, **each} for each in objects]
+    if rows:
+        connection.execute(retired_files.insert(), rows)
+
+
+def insert_selected(
+    connection: sa.Connection,
+    columns: Mapping[str, sa.ColumnElement[Any]],
+    chosen: sa.ColumnElement[bool],
+    *,
+    kind: str,
+    reason: str,
+    now: datetime,
+    expires_at: datetime,
+) -> int:
+    """As `insert`, of what rows of another table name, in one statement however many there are; how many were."""
+    common = {"kind": kind, "reason": reason, "retired_at": now, "expires_at": expires_at}
+    values = {**columns, **{name: sa.literal(value, _c[name].type) for name, value in common.items()}}
+    source = sa.select(*values.values()).where(chosen)
+    return connection.execute(retired_files.insert().from_select(list(values), source)).rowcount
 
 
 def removals_pending(connection: sa.Connection, table_id: int) -> list[RetiredFile]:
@@ -180,20 +210,9 @@ def retire_all(
     """Move every file of a table to quarantine in two statements, however many there are."""
     lock_order.watched(connection, table_id)
     f = table_files.c
-    source = sa.select(
-        f.table_id,
-        f.file_path,
-        f.file_size,
-        sa.literal("data"),
-        sa.literal(reason),
-        sa.literal(now, _c.retired_at.type),
-        sa.literal(expires_at, _c.expires_at.type),
-        f.sequence_number,
-        f.snapshot_id,
-        sa.literal(removed_by, _c.removed_by.type),
-    ).where(f.table_id == table_id)
-    names = ["table_id", "file_path", "file_size", "kind", "reason", "retired_at", "expires_at"]
-    names += ["sequence_number", "snapshot_id", "removed_by"]
-    count = connection.execute(retired_files.insert().from_select(names, source)).rowcount
-    connection.execute(table_files.delete().where(f.table_id == table_id))
+    names = ("table_id", "file_path", "file_size", "sequence_number", "snapshot_id")
+    found = {**{name: f[name] for name in names}, "removed_by": sa.literal(removed_by, _c.removed_by.type)}
+    is_its = f.table_id == table_id
+    count = insert_selected(connection, found, is_its, kind="data", reason=reason, now=now, expires_at=expires_at)
+    connection.execute(table_files.delete().where(is_its))
     return count
