@@ -35,7 +35,6 @@ from lakeward.ops.records.operations import (
     SyncStatus,
 )
 from lakeward.ops.records.schema_versions import SchemaDefinition
-from lakeward.registry.sql import info
 from lakeward.tables.records.files import AppendResult, Batch, Intent
 from lakeward.tables.records.tables import TableMetadata, TableSnapshot, TableStats
 from lakeward.tables.sql import tables
@@ -289,7 +288,6 @@ CALLS: dict[str, list[Call]] = {
         lambda m, c: m.update(c, "error_log", 1, {"error_code": "e"}),
         lambda m, c: m.update(c, "dead_letter_queue", 1, {"error_message": "m"}),
     ],
-    "info.load": [lambda m, c: m.load(c)],
     "intents.is_known": [lambda m, c: m.is_known(c, "i1")],
     "groups.delete": [lambda m, c: m.delete(c, 7)],
     "groups.from_row": [],
@@ -789,7 +787,7 @@ def _fill(connection: sa.Connection) -> None:
             if table.autoincrement_column is not None and table.name != "registry_changes":
                 sequence = f"pg_get_serial_sequence('{table.name}', '{table.autoincrement_column.name}')"
                 connection.exec_driver_sql(f"SELECT setval({sequence}, 100000)")
-    assert dialect.now(connection) > info.load(connection).created_at
+    assert dialect.now(connection) > migrate.info(connection).created_at
 
 
 def _fill_operations(insert: Callable[[str, list[dict[str, Any]]], None]) -> None:

@@ -24,7 +24,7 @@ from lakeward.arrow.nested import nested_parts
 from lakeward.arrow.splitting import Term, check_held
 from lakeward.arrow.target import arrow_schema
 from lakeward.errors import FileRefused, InvalidInput
-from lakeward.iceberg.types import TypeDocument, struct_fields
+from lakeward.iceberg.types import TypeDocument, walk
 from lakeward.tables.records.tables import Document
 
 ROWS_AT_A_TIME = 10_000  # of an iterator of rows
@@ -213,9 +213,9 @@ class Wanted(NamedTuple):
 def write_defaults(schema: Document) -> Defaults:
     """The write-default of each field that has one (Iceberg format version 3), at every depth."""
     return {
-        field["id"]: accepted.decode([field["write-default"]], field["type"], field["name"], written=True)[0]
-        for field in struct_fields(schema)
-        if field.get("write-default") is not None
+        column.field_id: accepted.decode([default], column.type, column.name, written=True)[0]
+        for column in walk(schema)
+        if (default := column.field.get("write-default")) is not None
     }
 
 

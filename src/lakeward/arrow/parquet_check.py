@@ -17,7 +17,7 @@ from lakeward.arrow.nested import inner_fields
 from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, LakewardError
 from lakeward.iceberg import schemas
-from lakeward.iceberg.types import struct_fields
+from lakeward.iceberg.types import walk
 from lakeward.storage.engine import StorageEngine
 from lakeward.tables.records.tables import Document
 
@@ -223,4 +223,4 @@ def _has_what_is_written(schema: pa.Schema, table: Document) -> bool:
     what was the default when the field came.
     """
     have = set(statistics.leaf_field_ids(schema))
-    return all(field.get("write-default") is None or field["id"] in have for field in struct_fields(table))
+    return all(column.field.get("write-default") is None or column.field_id in have for column in walk(table))

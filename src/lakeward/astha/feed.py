@@ -17,14 +17,13 @@ import sqlalchemy as sa
 
 from lakeward.astha.sql import changes, cursors
 from lakeward.astha.sql.changes import Change, Wanted
-from lakeward.db import dialect
+from lakeward.db import dialect, migrate
 from lakeward.db.database import Database
 from lakeward.db.retry import retried
 from lakeward.errors import ParkedEventNotFound
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
-from lakeward.registry.sql import info
 
 TRIM_BATCH = 5_000  # rows that one transaction deletes
 COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
@@ -79,7 +78,7 @@ class Reader:
         """Raises RegistryUnavailable."""
         self._database = database
         with self._database.read() as connection:
-            self._registry = info.load(connection).registry_uuid
+            self._registry = migrate.info(connection).registry_uuid
             self._server = changes.server_id(connection)
 
     def head(self) -> Place:

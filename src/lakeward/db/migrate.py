@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,20 @@ import sqlalchemy as sa
 from lakeward.db import engines, schema, triggers
 from lakeward.db.database import METADATA_SCHEMA, Database
 from lakeward.db.retry import retried
+from lakeward.db.rows import columns, record
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew, RegistryUnavailable
 
 LOCATION = Path(__file__).with_name("migrations")
 _LOCK = 0x6C77_0001  # of the advisory lock that a migration takes on PostgreSQL ('lw')
+
+
+class RegistryInfo(msgspec.Struct, frozen=True):
+    """The one row of registry_info: who a registry is. Versions are of the schema."""
+
+    registry_uuid: str
+    schema_version: int
+    minimum_version: int  # the oldest code, by its SCHEMA_VERSION, that may read and write it
+    created_at: datetime
 
 
 class RegistryStatus(msgspec.Struct, frozen=True):
@@ -86,10 +97,10 @@ def check(database: Database) -> RegistryStatus:
     found = status(database)
     _refuse_newer(database, found)
     if not found.exists:
-        raise RegistryOutdated(f"{_name(database)} holds no registry yet; run `lakeward db upgrade` to make one")
+        raise RegistryOutdated(f"{database.shown_url} holds no registry yet; run `lakeward db upgrade` to make one")
     if found.outdated:
         raise RegistryOutdated(
-            f"the registry {_name(database)} has schema version {found.schema_version}, this code needs "
+            f"the registry {database.shown_url} has schema version {found.schema_version}, this code needs "
             f"{found.code_version}; run `lakeward db upgrade`"
         )
     _check_metadata_schema(database)
@@ -134,6 +145,19 @@ def run_history(
     command.upgrade(config, revision)
 
 
+def info(connection: sa.Connection) -> RegistryInfo:
+    """The registry's own row.
+
+    Raises:
+        DatabaseError: there is none, so the registry was not made whole.
+    """
+    found = record(RegistryInfo, connection.execute(_INFO).one_or_none())
+    if found is None:
+        raise DatabaseError("registry_info has no row: the registry was not made whole; restore it from a backup")
+    return found
+
+
+_INFO = sa.select(*columns(schema.registry_info, RegistryInfo))
 _NOTHING = RegistryStatus(False, 0, 0, schema.SCHEMA_VERSION, None)
 
 
@@ -141,10 +165,7 @@ def _status(connection: sa.Connection) -> RegistryStatus:
     inspector = sa.inspect(connection)
     if not inspector.has_table("registry_info"):
         return _NOTHING
-    info = schema.registry_info.c
-    row = connection.execute(sa.select(info.schema_version, info.minimum_version)).one_or_none()
-    if row is None:
-        raise DatabaseError("registry_info has no row: the registry was not made whole; restore it from a backup")
+    row = info(connection)
     revision = None
     if inspector.has_table("alembic_version"):
         revision = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
@@ -156,14 +177,10 @@ def _has_file(database: Database) -> bool:
     return not path or path == ":memory:" or Path(path).exists()
 
 
-def _name(database: Database) -> str:
-    return database.shown_url
-
-
 def _refuse_newer(database: Database, found: RegistryStatus) -> None:
     if found.exists and found.minimum_version > found.code_version:
         raise RegistryTooNew(
-            f"the registry {_name(database)} needs code of schema version {found.minimum_version} or later, this is "
+            f"the registry {database.shown_url} needs code of schema version {found.minimum_version} or later, this is "
             f"{found.code_version}; install a newer lakeward"
         )
 
@@ -176,7 +193,7 @@ def _check_metadata_schema(database: Database) -> None:
         has_tables = sa.inspect(connection).has_table("sync_runs", database.metadata_schema)
     if not has_tables:
         raise InvalidSetting(
-            f"the operations tables of {_name(database)} are not in the schema {database.metadata_schema!r} that "
+            f"the operations tables of {database.shown_url} are not in the schema {database.metadata_schema!r} that "
             f"metadata_schema names; it has the schemas {', '.join(schemas)}: name theirs, or rename it in SQL (ALTER "
             "SCHEMA ... RENAME TO ...)"
         )
@@ -193,7 +210,7 @@ def _refuse_hidden_tables(database: Database, connection: sa.Connection) -> None
     hiding = sorted(set(inspector.get_table_names(inspector.default_schema_name)) & schema.OPERATIONS)
     if hiding:
         raise DatabaseError(
-            f"{_name(database)} holds a table {hiding[0]!r} in the schema {inspector.default_schema_name!r}, which would hide "
+            f"{database.shown_url} holds a table {hiding[0]!r} in the schema {inspector.default_schema_name!r}, which would hide "
             f"the registry's own; move it (ALTER TABLE {hiding[0]} SET SCHEMA ...) or use another database"
         )
 
@@ -202,7 +219,7 @@ def _refuse_foreign_tables(database: Database, connection: sa.Connection) -> Non
     taken = sorted(set(sa.inspect(connection).get_table_names()) & {*schema.metadata.tables, "alembic_version"})
     if taken:
         raise DatabaseError(
-            f"{_name(database)} holds a table {taken[0]!r} that belongs to no registry; give the registry a database "
+            f"{database.shown_url} holds a table {taken[0]!r} that belongs to no registry; give the registry a database "
             "of its own"
         )
 
@@ -216,7 +233,7 @@ def _take_over(database: Database) -> None:
         engines.use_wal(pooled.driver_connection)
     except sqlite3.OperationalError as error:
         raise RegistryUnavailable(
-            f"another program holds {_name(database)}, so that no registry can be made in it; close it there, then try again"
+            f"another program holds {database.shown_url}, so that no registry can be made in it; close it there, then try again"
         ) from error
     finally:
         pooled.close()

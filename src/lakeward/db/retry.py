@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from lakeward.errors import TransactionConflict
 from lakeward.logs import log
-from lakeward.retry import RetryConfig, tried
+from lakeward.retry import RetryConfig
 
 # A decorator that gives back what it takes: mypy then knows the type of what is decorated without checking its module first.
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,27 +24,20 @@ def retried(function: F) -> F:
     A transaction of the caller's is the caller's to run again. So no iterator may be among the arguments: it would be empty.
     """
 
-    def failed(error: TransactionConflict) -> None:
-        if not error.is_rolled_back:
-            raise error
-        log.debug("transaction_run_again", function=function.__qualname__, error=str(error))
-
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)  # with nothing in between: every write comes this way
-        except TransactionConflict as error:
-            first = [error]
-
-        def again() -> Any:
-            if first:
-                raise first.pop()
-            return function(*args, **kwargs)
-
-        try:
-            return tried(again, TransactionConflict, RETRY, failed=failed)
-        except TransactionConflict as error:
-            error.is_rolled_back = False  # nobody above tries as often again
-            raise
+        failures = 0
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except TransactionConflict as error:
+                failures += 1
+                if not error.is_rolled_back:
+                    raise
+                if failures > RETRY.max_retries:
+                    error.is_rolled_back = False  # nobody above tries as often again
+                    raise
+                log.debug("transaction_run_again", function=function.__qualname__, error=str(error))
+            time.sleep(RETRY.delay(failures))
 
     return run  # type: ignore[return-value]

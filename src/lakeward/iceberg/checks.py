@@ -237,28 +237,17 @@ def _differences(now: TypeDocument, then: TypeDocument, path: str) -> Iterator[s
     if now["type"] != then["type"]:
         yield f"column {path!r} is a {then['type']} there, and cannot be read as a {now['type']}"
         return
-    before = {part[0]: part for part in _parts(then)}
-    for field_id, name, type_, required, has_default in _parts(now):
+    before = {part[1]: part for part in types.parts(then)}
+    for name, field_id, type_, required, field in types.parts(now):
         full = f"{path}.{name}" if path else name
         old = before.get(field_id)
         if old is None:
-            if required and not has_default:
+            if required and field.get("initial-default") is None:
                 yield f"column {full!r} is required, and not there"
             continue
         if required and not old[3]:
             yield f"column {full!r} is required, and optional there"
         yield from _differences(type_, old[2], full)
-
-
-def _parts(type_: Document) -> Iterator[tuple[int, str, TypeDocument, bool, bool]]:
-    """(field id, name, type, required, has an initial default) of what stands directly in a struct, list or map."""
-    for field in type_.get("fields", ()):
-        yield field["id"], field["name"], field["type"], field["required"], field.get("initial-default") is not None
-    if type_["type"] == "list":
-        yield type_["element-id"], "element", type_["element"], type_["element-required"], False
-    if type_["type"] == "map":
-        yield type_["key-id"], "key", type_["key"], True, False
-        yield type_["value-id"], "value", type_["value"], type_["value-required"], False
 
 
 def lost_sources(schema: Document, spec: Document) -> list[str]:

@@ -57,9 +57,13 @@ class Column:
     path: tuple[str, ...]
     type: TypeDocument
     required: bool
-    doc: str | None
+    field: Document  # with its doc and defaults; empty for parts of lists and maps, which have none
     index: int  # among its siblings, from 0
-    parent_id: int | None  # none at the top
+    parent_id: int | None  # None at the top
+
+    @property
+    def doc(self) -> str | None:
+        return self.field.get("doc")
 
     @property
     def name(self) -> str:
@@ -369,19 +373,20 @@ def walk(type_: TypeDocument, path: tuple[str, ...] = (), parent: int | None = N
     """Every field below a type, depth first, parents before children."""
     if isinstance(type_, str):
         return
-    for index, (name, field_id, inner, required, doc) in enumerate(_parts(type_)):
-        yield Column(field_id, (*path, name), inner, required, doc, index, parent)
+    for index, (name, field_id, inner, required, field) in enumerate(parts(type_)):
+        yield Column(field_id, (*path, name), inner, required, field, index, parent)
         yield from walk(inner, (*path, name), field_id)
 
 
-def _parts(type_: Document) -> list[tuple[str, int, TypeDocument, bool, str | None]]:
+def parts(type_: Document) -> list[tuple[str, int, TypeDocument, bool, Document]]:
+    """(name, id, type, required, the field's document) of what stands directly in a struct, list or map."""
     if type_["type"] == "struct":
-        return [(f["name"], f["id"], f["type"], f["required"], f.get("doc")) for f in type_["fields"]]
+        return [(f["name"], f["id"], f["type"], f["required"], f) for f in type_["fields"]]
     if type_["type"] == "list":
-        return [("element", type_["element-id"], type_["element"], type_["element-required"], None)]
+        return [("element", type_["element-id"], type_["element"], type_["element-required"], {})]
     return [
-        ("key", type_["key-id"], type_["key"], True, None),
-        ("value", type_["value-id"], type_["value"], type_["value-required"], None),
+        ("key", type_["key-id"], type_["key"], True, {}),
+        ("value", type_["value-id"], type_["value"], type_["value-required"], {}),
     ]
 
 
@@ -416,20 +421,5 @@ def check_version(type_: TypeDocument, format_version: int) -> None:
                 f"column {column.full_name!r} has the type {column.type}, which needs format version 3; "
                 f"cast it to {way} or create the table with format version 3"
             )
-    for each in struct_fields(type_):
-        if each.get("initial-default") is not None or each.get("write-default") is not None:
-            raise InvalidSchema(f"column {each['name']!r} has a default, which needs format version 3; leave it out")
-
-
-def struct_fields(type_: TypeDocument) -> Iterator[Document]:
-    """The fields of a schema or type, and of the structs inside it at every depth."""
-    if isinstance(type_, str):
-        return
-    fields = type_["fields"] if type_["type"] == "struct" else []
-    yield from fields
-    for inner in [each["type"] for each in fields] or _inner(type_):
-        yield from struct_fields(inner)
-
-
-def _inner(type_: Document) -> list[TypeDocument]:
-    return [type_[k] for k in ("element", "key", "value") if k in type_]
+        if column.field.get("initial-default") is not None or column.field.get("write-default") is not None:
+            raise InvalidSchema(f"column {column.name!r} has a default, which needs format version 3; leave it out")

@@ -24,7 +24,7 @@ from lakeward.db.retry import retried
 from lakeward.errors import InvalidSetting, RegistryOutdated, WarehouseTaken
 from lakeward.logs import log, log_and_go_on
 from lakeward.registry import warehouse_marker
-from lakeward.registry.sql import info, intents, warehouses
+from lakeward.registry.sql import intents, warehouses
 from lakeward.registry.warehouse_objects import of_warehouse
 from lakeward.retry import steady
 from lakeward.storage.engine import StorageEngine
@@ -256,7 +256,7 @@ def _engine(location: str, settings: Settings, table_config: Mapping[str, Any] |
 
 def registry_uuid(database: Database) -> str:
     with database.read() as connection:
-        return info.load(connection).registry_uuid
+        return migrate.info(connection).registry_uuid
 
 
 def adopt_warehouse(registry: Registry) -> str | None:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from lakeward.iceberg.types import walk
 from lakeward.tables.records.files import FileStatistics
 from lakeward.tables.records.tables import ColumnStatistics, Document
 
@@ -34,11 +35,9 @@ _ORDERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def order_of(type_: Any) -> Callable[[bytes], Any]:
+def order_of(type_: str) -> Callable[[bytes], Any]:
     """The key by which a primitive type's binary bounds compare (Iceberg specification, appendix D)."""
-    if isinstance(type_, str) and type_.startswith("decimal"):
-        return _decimal
-    return _ORDERS.get(type_, _bytes) if isinstance(type_, str) else _bytes
+    return _decimal if type_.startswith("decimal") else _ORDERS.get(type_, _bytes)
 
 
 Order = Callable[[bytes], Any]
@@ -46,18 +45,7 @@ Order = Callable[[bytes], Any]
 
 def orders_by_id(schema: Document) -> dict[int, Order]:
     """How the bounds of each primitive field compare, nested fields too, by field id."""
-    found: dict[int, Order] = {}
-    stack: list[Any] = [schema]
-    while stack:
-        type_ = stack.pop()
-        parts = [(field["id"], field["type"]) for field in type_.get("fields", ())]
-        parts += [(type_[f"{p}-id"], type_[p]) for p in ("element", "key", "value") if f"{p}-id" in type_]
-        for field_id, part in parts:
-            if isinstance(part, dict):
-                stack.append(part)
-            else:
-                found[field_id] = order_of(part)
-    return found
+    return {column.field_id: order_of(column.type) for column in walk(schema) if isinstance(column.type, str)}
 
 
 def merge(

@@ -18,7 +18,6 @@ from lakeward.db import migrate, schema, triggers
 from lakeward.db.database import METADATA_SCHEMA, Database
 from lakeward.errors import DatabaseError, InvalidSetting, RegistryOutdated, RegistryTooNew, RegistryUnavailable
 from lakeward.ops.sql import schema_versions
-from lakeward.registry.sql import info
 from tests.contract.db import catalogs, processes, rows
 
 RELEASED = Path(__file__).parents[2] / "data" / "registries"
@@ -91,7 +90,7 @@ def test_making_a_registry_gives_it_a_uuid_its_versions_and_no_changes(empty: Da
         True, schema.SCHEMA_VERSION, schema.MINIMUM_VERSION, schema.SCHEMA_VERSION, HEAD
     )
     with empty.read() as connection:
-        first = info.load(connection)
+        first = migrate.info(connection)
         assert (first.schema_version, first.minimum_version) == (schema.SCHEMA_VERSION, schema.MINIMUM_VERSION)
         assert len(first.registry_uuid) == 36
         assert first.created_at.tzinfo is not None
@@ -102,11 +101,11 @@ def test_making_it_again_changes_nothing(empty: Database) -> None:
     migrate.create_or_upgrade(empty)
     with empty.transaction() as connection:
         rows.insert_all(connection)
-        before = info.load(connection), _everything(connection)
+        before = migrate.info(connection), _everything(connection)
     migrate.create_or_upgrade(empty)
     migrate.open_checked(empty, upgrade=True)
     with empty.read() as connection:
-        assert (info.load(connection), _everything(connection)) == before
+        assert (migrate.info(connection), _everything(connection)) == before
 
 
 def test_a_database_without_a_registry_has_none_and_is_left_alone(empty: Database) -> None:
@@ -129,7 +128,7 @@ def _make(url: str) -> str:
     database = Database(url)
     migrate.open_checked(database, upgrade=True)
     with database.read() as connection:
-        return info.load(connection).registry_uuid
+        return migrate.info(connection).registry_uuid
 
 
 def test_a_registry_whose_minimum_is_newer_is_refused_and_one_merely_newer_is_not(database: Database) -> None:
