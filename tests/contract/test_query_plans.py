@@ -384,7 +384,7 @@ CALLS: dict[str, list[Call]] = {
     "orphan_sweeps.insert": [lambda m, c: m.insert(c, m.OrphanSweep("/new/", NOW, LATER))],
     "orphan_sweeps.owned": [lambda m, c: m.owned(c, ["/a", "/b"])],
     "orphan_sweeps.sweep_at": [lambda m, c: m.sweep_at(c, "/s1/", LATER)],
-    "owners.owner_of": [lambda m, c: m.owner_of(c, ["/lake/1"])],
+    "warehouses.owner_of": [lambda m, c: m.owner_of(c, ["/lake/1"])],
     "leases.insert": [lambda m, c: m.insert(c, "new", "host:1", LATER)],
     "leases.look": [lambda m, c: m.look(c, "l1")],
     "leases.load": [lambda m, c: m.load(c, "l1", 30.0)],

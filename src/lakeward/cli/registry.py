@@ -58,12 +58,12 @@ def _show_checks(found: list[Check], missing: list[Check], times: list[str]) -> 
 def _impossible_times(context: Context) -> list[str]:
     from lakeward.db import migrate
     from lakeward.errors import LakewardError
-    from lakeward.registry import clock
+    from lakeward.registry import abandoned
 
     try:
         with _database(context, create=False) as database:
             found = migrate.status(database)
-            return clock.impossible(database) if found.exists and not found.outdated else []
+            return abandoned.impossible(database) if found.exists and not found.outdated else []
     except LakewardError:  # a registry that does not answer is not what is asked for
         return []
 

@@ -123,7 +123,7 @@ class SQLiteFile:
         return connection
 
     def check(self) -> None:
-        """Raises RegistryLost: the file at the path is another one now, or has another content, or there is none."""
+        """Check that the file at the path is the one that was opened, with its content. Raises RegistryLost."""
         if self._opened is None:
             return
         try:

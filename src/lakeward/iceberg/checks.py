@@ -56,7 +56,7 @@ def problems(
 
 # Schemas ----------------------------------------------------------------------------------------------------------------
 def check_schema(schema: Document, format_version: int) -> None:
-    """Raises InvalidSchema: names, types of the format version, identifier fields or defaults that readers refuse."""
+    """Check names, types, identifier fields and defaults as readers do. Raises InvalidSchema."""
     types.check_names(schema)
     check_no_reserved_names(schema)
     types.check_version(schema, format_version)
@@ -70,7 +70,7 @@ def check_schema(schema: Document, format_version: int) -> None:
 
 
 def check_no_reserved_names(schema: Document) -> None:
-    """Raises InvalidSchema: a column has the name of one that readers add."""
+    """Check that no column has the name of one that readers add. Raises InvalidSchema."""
     for field in schema["fields"]:
         if field["name"].lower() in RESERVED_COLUMNS:
             raise InvalidSchema(
@@ -79,7 +79,7 @@ def check_no_reserved_names(schema: Document) -> None:
 
 
 def check_identifier_fields(schema: Document) -> None:
-    """Raises InvalidSchema (specification, 'Identifier Field IDs')."""
+    """Check the identifier fields (specification, 'Identifier Field IDs'). Raises InvalidSchema."""
     columns = {column.field_id: column for column in types.walk(schema)}
     for field_id in schema.get("identifier-field-ids") or ():
         column = columns.get(field_id)
@@ -149,7 +149,7 @@ def _default(field: Document, value: Any) -> Any:
 
 # Partition specs and sort orders ----------------------------------------------------------------------------------------
 def check_partition_names(schema: Document, spec: Document) -> None:
-    """Raises InvalidSchema: a partition field of a spec, be it an earlier one, has the name of a column.
+    """Check that no partition field of a spec, be it an earlier one, has the name of a column. Raises InvalidSchema.
 
     Only the field of a column itself may have the column's name. One whose own column is gone is in nobody's way.
     """
@@ -166,7 +166,7 @@ def check_partition_names(schema: Document, spec: Document) -> None:
 
 
 def check_current_spec(schema: Document, spec: Document) -> None:
-    """Raises InvalidSchema: a field's column is not there, or its transform does not take the column."""
+    """Check that each field's column is there, and its transform takes it. Raises InvalidSchema."""
     columns = {column.field_id: column for column in types.walk(schema)}
     for field in spec["fields"]:
         column = columns.get(source_ids(field)[0])
@@ -185,7 +185,7 @@ def check_current_spec(schema: Document, spec: Document) -> None:
 
 
 def check_fields_of_specs(specs: Sequence[Document]) -> None:
-    """Raises InvalidSchema: an id of a partition field stands for two, or is none that Iceberg gives (from 1000 on)."""
+    """Check that no id of a partition field stands for two. Raises InvalidSchema."""
     known: dict[int, tuple[list[int], str]] = {}
     for spec in specs:
         ids = [field["field-id"] for field in spec["fields"]]
@@ -200,7 +200,7 @@ def check_fields_of_specs(specs: Sequence[Document]) -> None:
 
 
 def check_order(schema: Document, order: Document) -> None:
-    """Raises InvalidSchema: a column that the current order sorts by is not there, or cannot be sorted so."""
+    """Check that each column of the order is there, and can be sorted so. Raises InvalidSchema."""
     columns = {column.field_id: column for column in types.walk(schema)}
     for field in order["fields"]:
         column = columns.get(source_ids(field)[0])

@@ -67,7 +67,7 @@ def add_column(
 
 
 def _refuse_taken(siblings: Iterable[Document], name: str) -> None:
-    """Raises InvalidSchema: a column beside it has the name already, or one that differs by case alone."""
+    """Refuse a name that a column beside it has, or one that differs from it by case alone. Raises InvalidSchema."""
     for field in siblings:
         if field["name"].lower() == name.lower():
             by_case = "" if field["name"] == name else ", which differs by case alone"

@@ -17,7 +17,7 @@ from lakeward.maintenance import cleaner
 from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
 from lakeward.snapshots import snapshot_commit
 from lakeward.tables import footers, registration, snapshots, tables
-from lakeward.tables.rebuild_counters import rebuild_counters
+from lakeward.tables.counters import rebuild_counters
 from lakeward.tables.records.files import AppendResult, FileInfo, RegisteredFile
 from lakeward.tables.records.tables import Snapshot, Table
 

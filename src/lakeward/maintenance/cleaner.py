@@ -13,8 +13,7 @@ from lakeward.log.records import Topic
 from lakeward.logs import log
 from lakeward.maintenance import recovery, strays
 from lakeward.registry import Registry
-from lakeward.tables import dropped, retirement
-from lakeward.tables import tables as table_rules
+from lakeward.tables import retirement, tables
 from lakeward.tables.records.tables import Table
 from lakeward.tables.tables import Which
 
@@ -49,7 +48,7 @@ def clean(registry: Registry, *, dry_run: bool = False) -> CleanResult:
     _end_uploads(registry)
     left = strays.quarantine(registry)
     superseded, others = retirement.end_metadata_quarantine(registry), retirement.end_quarantine(registry)
-    going: list[Table | Topic] = [*dropped.due(registry), *topics.due(registry)]
+    going: list[Table | Topic] = [*tables.due(registry), *topics.due(registry)]
     gone: list[Table | Topic] = []
     failed = list(dict.fromkeys([*swept.failed, *left.failed, *superseded.failed, *others.failed]))
     for each in going:
@@ -79,7 +78,7 @@ def _due(registry: Registry) -> CleanResult:
         bytes=over.bytes,
         temporary=dead.objects,
         strays=strays.find(registry).objects,
-        tables=len(dropped.due(registry)),
+        tables=len(tables.due(registry)),
         topics=len(topics.due(registry)),
     )
 
@@ -106,7 +105,7 @@ def drop(registry: Registry, name: Which, purge: bool = False) -> Table:
 
     Raises TableNotFound, InvalidName.
     """
-    table = table_rules.drop(registry, name, purge=purge)
+    table = tables.drop(registry, name, purge=purge)
     if purge:
         _purge(registry, table)
     return table
@@ -126,4 +125,4 @@ def _forget(registry: Registry, owner: Table | Topic) -> bool:
         return False
     prefix = owner.location + "/"
     registry.engine(prefix).delete_prefix(prefix)  # metadata and manifests, in the folder that is this owner's alone
-    return topics.forget(registry, owner) if isinstance(owner, Topic) else dropped.forget(registry, owner)
+    return topics.forget(registry, owner) if isinstance(owner, Topic) else tables.forget(registry, owner)

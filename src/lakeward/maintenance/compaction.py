@@ -16,7 +16,7 @@ from lakeward.arrow import scan
 from lakeward.arrow.target import TableTarget, table_target
 from lakeward.arrow.write import write_arrow
 from lakeward.errors import IntentLost, LeaseLost, RegistryUnavailable, TableNotFound
-from lakeward.iceberg.listing import write_listing
+from lakeward.iceberg.rebuilding import write_listing
 from lakeward.logs import log
 from lakeward.maintenance.compaction_plan import Job, Plan, plan
 from lakeward.ops.failures import insert_failure, not_recorded

@@ -8,9 +8,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from lakeward.db import dialect
+from lakeward.db.database import Database
 from lakeward.db.retry import retried
 from lakeward.registry.handle import Registry
-from lakeward.registry.sql import intents, orphan_sweeps
+from lakeward.registry.sql import intents, leases, orphan_sweeps
+from lakeward.registry.sql.leases import is_impossible
 from lakeward.registry.sql.orphan_sweeps import OrphanSweep as OrphanSweep
 from lakeward.tables.records.files import Intent
 
@@ -26,6 +28,23 @@ def expired(registry: Registry) -> tuple[Sequence[Intent], Sequence[Intent], Seq
             intents.to_sweep(connection, registry.below, now),
             orphan_sweeps.due(connection, registry.below, now, limit=None),
         )
+
+
+def impossible(database: Database) -> list[str]:
+    """What ends later than it can, if it began now: its time was set by a clock that was ahead. Recovery and who asks for a
+    lease cut it."""
+    with database.read() as connection:
+        now = dialect.now(connection)
+        found = [(f"the lease {row.name!r}", row.expires_at, row.lease_ms) for row in leases.current(connection, now)]
+        found += [
+            (f"the lease of the write {row.intent_id}", row.lease_until, row.lease_ms)
+            for row in intents.current(connection, now)
+        ]
+    return [
+        f"{what} ends at {end.isoformat(timespec='seconds')}, later than it can"
+        for what, end, length in found
+        if is_impossible(end, now, length)
+    ]
 
 
 @retried

@@ -92,7 +92,7 @@ def check_free(engine: StorageEngine, warehouse: str) -> None:
 
 
 def _check_apart(engine: StorageEngine, warehouse: str, registry_uuid: str | None) -> None:
-    """Raises WarehouseTaken: a folder above is the warehouse of another registry, whose clean-up would meet what is here."""
+    """Check that no folder above is another registry's warehouse, whose clean-up would meet what is here. Raises WarehouseTaken."""
     scheme, _, path = warehouse.partition("://")
     for parent in (str(each) for each in PurePosixPath(path).parents):
         if parent in ("/", "."):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from lakeward.db.database import Database
 from lakeward.errors import ObjectNotFound, TableNotFound, TopicNotFound
-from lakeward.registry.sql import owners
+from lakeward.registry.sql import warehouses
 from lakeward.storage.engine import StorageEngine
 
 _OF_A_TABLE = re.compile(r"[^/]+/[^/]+-[0-9a-f]{8}/")  # as `locations.table_location` makes them
@@ -49,7 +49,7 @@ class _OfWarehouse:
         if not location.startswith(self._below):
             return
         with self._database.read() as connection:
-            owner = owners.owner_of(connection, list(_folders(location, self._below)))
+            owner = warehouses.owner_of(connection, list(_folders(location, self._below)))
         # A table's row goes with its last file.
         is_a_former_tables = owner is None and _OF_A_TABLE.match(location.removeprefix(self._below))
         if is_a_former_tables or (owner is not None and not owner.is_live):

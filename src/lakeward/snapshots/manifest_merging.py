@@ -66,7 +66,7 @@ class ManifestInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_manifests(registry: Registry, name: Which) -> list[ManifestInfo]:
-    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidInput. Raises TableNotFound, InvalidName."""
+    """The manifests of the snapshot that engines see now, oldest first. Raises StorageError, InvalidInput, TableNotFound, InvalidName."""
     table = table_of(registry, name)
     _, rule, rows = _look(registry, table)
     return [

@@ -42,7 +42,7 @@ def rewrite_spark(
     version 3 the rows keep the ids that they have (specification, 'Row Lineage').
 
     Args:
-        listing: the location of metadata that `iceberg.listing` has written; may go after the call.
+        listing: the location of metadata that `iceberg.rebuilding` has written; may go after the call.
         size: bytes of the old files.
         expected: how many new files a partition should have.
         count: how many old files there are.

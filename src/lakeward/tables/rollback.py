@@ -85,7 +85,7 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
 
 
 def _take_back(connection: sa.Connection, table: Table, rows: Sequence[RetiredFile]) -> None:
-    """Raises AuditFailed: a clean-up has deleted one of them meanwhile."""
+    """Out of quarantine. Raises AuditFailed: a clean-up has deleted one of them meanwhile."""
     if retired.take_back(connection, [row.retired_id for row in rows]) != len(rows):
         raise AuditFailed(
             f"{table.identifier} cannot go back: the quarantine of files that the snapshot lists has ended, and they are "

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from lakeward.db import dialect
+from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
 from lakeward.errors import (
     InvalidInput,
@@ -20,14 +20,14 @@ from lakeward.errors import (
 )
 from lakeward.names import NamespaceName, TableIdentifier, TableName, parse_namespace, parse_table
 from lakeward.registry.handle import Registry
-from lakeward.registry.sql import intents
+from lakeward.registry.sql import intents, leases
 from lakeward.secret_names import check_no_secrets
 from lakeward.storage.engines import engine_name
 from lakeward.storage.locations import table_location
 from lakeward.tables import namespaces
 from lakeward.tables.records.properties import check_level, check_properties
 from lakeward.tables.records.tables import NO_PARTITION_ID, UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
-from lakeward.tables.sql import retired, snapshots, tables
+from lakeward.tables.sql import footers, retired, snapshots, tables
 from lakeward.tables.sql.namespaces import path
 
 # A table by its name, or one that was found before and is meant whatever has its name by now: whoever has found a table goes
@@ -345,3 +345,26 @@ def _retire_everything(
         )
     snapshots.mark_expired(connection, table.table_id, now)
     tables.delete_stats(connection, table.table_id)
+
+
+# The end of a dropped table -----------------------------------------------------------------------------------------------
+def due(registry: Registry) -> list[Table]:
+    """Tables of this handle's warehouse whose time in quarantine is over, the longest dropped first."""
+    with registry.database.read() as connection:
+        return tables.dropped_before(connection, registry.below, dialect.now(connection))
+
+
+@retried
+def forget(registry: Registry, table: Table) -> bool:
+    """Delete a table's rows, whose folder is gone; whether they are.
+
+    While a write of it may still be under way somewhere they stay, so that recovery finds the write's prefix.
+    """
+    with registry.database.transaction() as connection:
+        lock_order.tables(connection, [table.table_id], keys=True)
+        if intents.any_of(connection, table):
+            return False
+        leases.delete_of(connection, table.table_uuid)
+        footers.delete_of_table(connection, table.table_id)
+        tables.delete(connection, table.table_id)
+    return True

@@ -16,7 +16,7 @@ from lakeward.db import dialect, schema
 from lakeward.db.dialect import begins
 from lakeward.errors import InvalidInput, LakewardError, LeaseHeld, LeaseLost
 from lakeward.maintenance import cleaner, recovery
-from lakeward.registry import Registry, clock, intents, leases, turns
+from lakeward.registry import Registry, abandoned, intents, leases, turns
 from lakeward.tables import snapshots, tables
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
 from tests.support.waiting import until
@@ -298,14 +298,14 @@ def test_intents_that_a_clock_set_ahead_are_recovered_after_their_own_length(reg
     table = make_table(registry)
     living, dead = intents.open_intent(registry, table), intents.open_intent(registry, table)
     set_ahead(registry, schema.pending_writes, "lease_until")
-    assert {text.split(" ends at")[0] for text in clock.impossible(registry.database)} == {
+    assert {text.split(" ends at")[0] for text in abandoned.impossible(registry.database)} == {
         f"the lease of the write {intent.intent_id}" for intent in (living, dead)
     }
     registry.let_go(dead.intent_id)
     assert recovery.recover(registry).intents == 0
     with registry.database.read() as connection:
         now = dialect.now(connection)
-    assert clock.impossible(registry.database) == []
+    assert abandoned.impossible(registry.database) == []
     limit = timedelta(seconds=registry.settings.lease_seconds)
     assert all(row["lease_until"] <= now + limit for row in rows_of(registry, "pending_writes"))
     assert {row["intent_id"] for row in rows_of(registry, "pending_writes")} == {living.intent_id, dead.intent_id}

@@ -9,7 +9,7 @@ from lakeward.db import dialect, lock_order
 from lakeward.errors import AuditFailed, DatabaseError
 from lakeward.registry import Registry
 from lakeward.tables import counters, evolution, snapshots, tables
-from lakeward.tables.rebuild_counters import rebuild_counters
+from lakeward.tables.counters import rebuild_counters
 from lakeward.tables.records.files import FileStatistics
 from lakeward.tables.records.tables import ColumnStatistics, Table
 from lakeward.tables.sql import files
