@@ -15,8 +15,9 @@ from lakeward.fronts import bound
 from lakeward.lake import ingest, writes
 from lakeward.maintenance import cleaner
 from lakeward.names import NamespaceName, TableIdentifier, parse_namespace
+from lakeward.registry import abandoned
 from lakeward.snapshots import snapshot_commit
-from lakeward.tables import footers, registration, snapshots, tables
+from lakeward.tables import footers, snapshots, tables
 from lakeward.tables.counters import rebuild_counters
 from lakeward.tables.records.files import AppendResult, FileInfo, RegisteredFile
 from lakeward.tables.records.tables import Snapshot, Table
@@ -67,7 +68,7 @@ class StorageManager:
         engine = self.registry.engine(found.location)
         key = writes.batch_of(batch)
         given = given_files.checked(
-            files, engine, lambda locations: registration.registered(self.registry, locations), whole=key is not None
+            files, engine, lambda locations: abandoned.owned(self.registry, locations), whole=key is not None
         )
         if key is not None:
             key = msgspec.structs.replace(key, content=given_files.content_of(given))

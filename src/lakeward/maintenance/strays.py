@@ -18,7 +18,7 @@ from lakeward.registry import Registry
 from lakeward.storage.engine import ObjectInfo, StorageEngine
 from lakeward.storage.locations import is_of_a_write
 from lakeward.sums import Sum
-from lakeward.tables import stray_objects, tables
+from lakeward.tables import retirement, tables
 from lakeward.tables.records.tables import Table
 
 STRAY_SECONDS = 7 * 86_400.0  # no engine takes longer from a file to its commit
@@ -76,7 +76,7 @@ def of_table(registry: Registry, table: Table) -> list[ObjectInfo]:
     if not old:
         return []
     # After the listing, so that what was registered meanwhile is among what is looked up.
-    named, current = stray_objects.named(registry, table, old)
+    named, current = retirement.named(registry, table, old)
     if current is None:
         return []
     unreadable: list[str] = []
@@ -114,7 +114,7 @@ def reached(engine: StorageEngine, location: str, unreadable: list[str]) -> set[
 def _quarantined(registry: Registry, table: Table, found: list[ObjectInfo]) -> list[ObjectInfo]:
     taken: list[ObjectInfo] = []
     for start in range(0, len(found), BATCH):
-        taken += stray_objects.quarantine(registry, table, found[start : start + BATCH])
+        taken += retirement.retire_strays(registry, table, found[start : start + BATCH])
     if taken:
         log.info("strays_in_quarantine", table=str(table.identifier), objects=len(taken), first=taken[0].location)
     return taken

@@ -104,7 +104,7 @@ def due_sweeps(registry: Registry) -> tuple[list[OrphanSweep], datetime]:
 def owned(registry: Registry, locations: Collection[str]) -> set[str]:
     """Those of the locations that a row of the registry names."""
     with registry.database.read() as connection:
-        return set(orphan_sweeps.owned(connection, list(locations)))
+        return orphan_sweeps.owned(connection, locations)
 
 
 @retried

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lakeward.errors import LakewardError, ObjectNotFound, TableNotFound
+from lakeward.errors import ObjectNotFound
 from lakeward.iceberg import metadata
 from lakeward.iceberg.commit import Read
 from lakeward.registry import Registry
-from lakeward.tables import tables
 from lakeward.tables.records.tables import Document, Table
 
 
@@ -24,7 +23,11 @@ def reader(registry: Registry, table: Table) -> Read:
         try:
             return engine.read(location)
         except ObjectNotFound as error:
-            raise _lost(registry, table, location) from error
+            # The first words are those that Iceberg's clients look for.
+            raise ObjectNotFound(
+                f"Failed to open input stream for file: {location}, of the Iceberg metadata of {table.identifier}, is gone; "
+                f"`lakeward repair {table.identifier}` writes the metadata anew from the registry"
+            ) from error
 
     return read
 
@@ -33,13 +36,3 @@ def read_document(registry: Registry, table: Table) -> Document | None:
     """The table's metadata as it was last written; None if it has not been. Raises as `reader`."""
     location = table.metadata_location
     return None if location is None else metadata.decode(reader(registry, table)(location))
-
-
-def _lost(registry: Registry, table: Table, location: str) -> LakewardError:
-    if tables.live_version(registry, table.table_id) is None:
-        return TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
-    # The first words are those that Iceberg's clients look for.
-    return ObjectNotFound(
-        f"Failed to open input stream for file: {location}, of the Iceberg metadata of {table.identifier}, is gone; "
-        f"`lakeward repair {table.identifier}` writes the metadata anew from the registry"
-    )

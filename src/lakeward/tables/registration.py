@@ -192,13 +192,6 @@ def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> Ap
     return msgspec.structs.replace(answer, replayed=True)
 
 
-def registered(registry: Registry, locations: Sequence[str]) -> set[str]:
-    """Those of some locations that are files of tables, or were and are in quarantine."""
-    with registry.database.read() as connection:
-        there = [file.file_path for file in file_store.by_paths(connection, locations)]
-        return {*there, *(file.file_path for file in retired.by_paths(connection, locations))}
-
-
 def _answer(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
     """What the batch was answered the last time, whether it was applied or not."""
     answer = batches.answer(connection, table.table_id, batch)

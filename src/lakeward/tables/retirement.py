@@ -18,12 +18,14 @@ from lakeward.log.records import Topic
 from lakeward.logs import log
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
+from lakeward.registry.sql import orphan_sweeps
 from lakeward.retry import tried
+from lakeward.storage.engine import ObjectInfo
 from lakeward.tables import counters
 from lakeward.tables.records.files import PartitionValues, RegisteredFile, RetiredFile, partition_key
 from lakeward.tables.records.tables import Document, Table
 from lakeward.tables.snapshots import keep_name
-from lakeward.tables.sql import files, footers, retired, stats
+from lakeward.tables.sql import files, footers, retired, snapshots, stats, tables
 from lakeward.tables.tables import Which, metadata_in, table_of
 
 T = TypeVar("T")
@@ -236,6 +238,39 @@ def retire_set_aside(registry: Registry, name: Which) -> int:
         lock_order.tables(connection, [table.table_id])
         now = dialect.now(connection)
         return retire(connection, registry, table, files.set_aside(connection, table.table_id), "set aside", now)
+
+
+# What nobody names --------------------------------------------------------------------------------------------------------
+def named(registry: Registry, table: Table, locations: Collection[str]) -> tuple[set[str], Table | None]:
+    """(those of some locations that a row of the registry names, the table as it is now; None if it is gone)."""
+    with registry.database.read() as connection:
+        owned = orphan_sweeps.owned(connection, locations)
+        made = snapshots.of_table(connection, table.table_id)
+        current = tables.by_id(connection, table.table_id)
+    return owned | {path for each in made for path in (each.manifest_list, each.metadata_location)}, current
+
+
+@retried
+def retire_strays(registry: Registry, table: Table, found: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Send to quarantine what the registry does not name still; what was sent."""
+    with registry.database.transaction() as connection:
+        lock_order.tables(connection, [table.table_id])
+        current = tables.by_id(connection, table.table_id)
+        if current is None or current.dropped_at is not None:
+            return []
+        known = orphan_sweeps.owned(connection, [info.location for info in found])  # of another clean-up, meanwhile
+        now = dialect.now(connection)
+        taken = [info for info in found if info.location not in known]
+        retired.insert(
+            connection,
+            table.table_id,
+            [{"file_path": info.location, "file_size": info.size} for info in taken],
+            kind="stray",
+            reason="nothing names it: left by an engine whose commit failed",
+            now=now,
+            expires_at=registry.quarantine_ends(now),
+        )
+        return taken
 
 
 # The end of the quarantine ------------------------------------------------------------------------------------------------

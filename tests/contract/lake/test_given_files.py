@@ -16,6 +16,7 @@ import pytest
 
 from lakeward import Lake, StorageManager
 from lakeward.errors import FileRefused, InvalidInput, TableNotFound
+from lakeward.registry import abandoned
 from lakeward.tables import registration
 from lakeward.tables.records.files import FileInfo
 from tests.support.lakes import assert_nothing_left_over, make_table, open_lake
@@ -141,14 +142,14 @@ def test_a_batch_of_files_is_registered_once_and_its_key_is_not_for_others(lake:
 def test_files_go_to_the_table_that_was_meant_when_they_were_looked_at(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = registration.registered
+    real = abandoned.owned
 
     def remade(*arguments: Any) -> set[str]:
         lake.drop_table(NAME)
         make_table(lake, NAME)
         return real(*arguments)
 
-    monkeypatch.setattr(registration, "registered", remade)
+    monkeypatch.setattr(abandoned, "owned", remade)
     with pytest.raises(TableNotFound, match="it was dropped"):
         StorageManager(lake).update_table_files("sales", "orders", info(tmp_path / "a.parquet"))
     assert lake.table(NAME).row_count == 0

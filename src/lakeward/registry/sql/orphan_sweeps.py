@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -39,9 +39,9 @@ def forget(connection: sa.Connection, prefix: str) -> None:
     connection.execute(orphan_sweeps.delete().where(_c.prefix == prefix))
 
 
-def owned(connection: sa.Connection, locations: Sequence[str]) -> set[str]:
-    """Those of some objects that are files of tables, segments, or in quarantine. Takes a connection of `Database.read`: a
-    file that goes from one to the other meanwhile must not be missed."""
+def owned(connection: sa.Connection, locations: Collection[str]) -> set[str]:
+    """Those of some objects that are files of tables, segments, or in quarantine. A file that goes from one to the other meanwhile must
+    not be missed: the connection is one of `Database.read`, or has locked whose it is."""
     places = (table_files.c.file_path, retired_files.c.file_path, segments.c.location)
     found = (
         connection.execute(sa.select(each).where(in_texts(connection, each, locations))).scalars() for each in places
