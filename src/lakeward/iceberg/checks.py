@@ -161,7 +161,7 @@ def check_partition_names(schema: Document, spec: Document) -> None:
         if clash is not None and not is_own and there.issuperset(sources):
             raise InvalidSchema(
                 f"column {clash.full_name!r} has the name of a partition field of the table ({field['transform']} of another "
-                f"column, spec {spec['spec-id']}), and engines could not read the table; give the column another name"
+                f"column, spec {spec['spec-id']}), and engines could not read the table; give one of them another name"
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote_plus, unquote_plus
 
 from lakeward.errors import ColumnNotFound, FileRefused, InvalidInput, InvalidSchema
-from lakeward.iceberg import transforms, types, values
+from lakeward.iceberg import checks, transforms, types, values
 from lakeward.iceberg.evolution import find_column, source_ids
 from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.files import PartitionValues
@@ -85,7 +85,10 @@ def _spec(
         last_partition_id = max(last_partition_id, field["field-id"])
         _check(field, fields, columns)
         fields.append({key: field[key] for key in ("source-id", "field-id", "transform", "name")})
-    return {"spec-id": spec_id, "fields": fields}, last_partition_id
+    spec = {"spec-id": spec_id, "fields": fields}
+    checks.check_current_spec(schema, spec)
+    checks.check_partition_names(schema, spec)
+    return spec, last_partition_id
 
 
 def _check_id(field_id: Any) -> None:
@@ -147,10 +150,6 @@ def _check(field: Document, before: list[Document], columns: dict[int, Column]) 
     column = columns.get(field["source-id"])
     if column is None:
         return  # void of a dropped column
-    if not transforms.applies(transform, column.type):
-        raise InvalidSchema(
-            f"transform {transform} does not take column {column.full_name!r}, whose type is {column.type}"
-        )
     above = column.parent_id
     while above is not None:
         parent = columns[above]
@@ -161,11 +160,6 @@ def _check(field: Document, before: list[Document], columns: dict[int, Column]) 
         above = parent.parent_id
     if not isinstance(name, str) or not name:
         raise InvalidSchema(f"partition field {field!r} has no name; leave it out to be given one")
-    clash = next((c for c in columns.values() if c.full_name == name), None)
-    if clash is not None and not (kind in ("identity", "void") and clash.field_id == column.field_id):
-        raise InvalidSchema(
-            f"partition field {name!r} has the name of a column; give it another name or rename the column"
-        )
     for other in before:
         if other["name"] == name:
             raise InvalidSchema(f"partition field {name!r} is there twice; give each field a name of its own")
@@ -231,7 +225,9 @@ def sort_order(sort_by: Sequence[str | Document], schema: Document, order_id: in
         ColumnNotFound: a column is not there.
     """
     fields = [_sort_field(each, schema) for each in sort_by]
-    return {"order-id": max(order_id, 1) if fields else 0, "fields": fields}
+    order = {"order-id": max(order_id, 1) if fields else 0, "fields": fields}
+    checks.check_order(schema, order)
+    return order
 
 
 def _sort_field(source: str | Document, schema: Document) -> Document:
@@ -253,8 +249,6 @@ def _sort_field(source: str | Document, schema: Document) -> Document:
             raise ColumnNotFound(f"sort field {source!r} is made from no column of the schema; use a column's id")
         transform, column, direction = source["transform"], found, source["direction"]
         nulls = source["null-order"].removeprefix("nulls-")
-    if not transforms.applies(transform, column.type):
-        raise InvalidSchema(f"column {column.full_name!r} of type {column.type} cannot be sorted by {transform}")
     null_order = f"nulls-{nulls.lower()}" if nulls else ("nulls-first" if direction == "asc" else "nulls-last")
     return {"transform": transform, "source-id": column.field_id, "direction": direction, "null-order": null_order}
 
