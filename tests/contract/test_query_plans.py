@@ -270,7 +270,7 @@ CALLS: dict[str, list[Call]] = {
     "footers.delete": [lambda m, c: m.delete(c, [_path(1), _path(2)])],
     "footers.delete_of_table": [lambda m, c: m.delete_of_table(c, BIG)],
     "footers.insert": [
-        lambda m, c: m.insert(c, [rows.VALID["partition_metadata"] | {"file_path": "/new"}]),
+        lambda m, c: m.insert(c, 1, [("/new", b"PAR1")], 10, NOW),
     ],
     "footers.load": [lambda m, c: m.load(c, [_path(1), _path(2)])],
     "footers.replace": [lambda m, c: m.replace(c, _path(1), b"x", 1)],

@@ -64,7 +64,7 @@ class Prepared:
         dialect = connection.dialect
         if dialect.name != "sqlite" or connection.engine.dispatch.before_cursor_execute:
             return None
-        return self._ready.get((dialect.name, *parameters)) or self.ready(dialect, parameters)
+        return self.ready(dialect, parameters)
 
     def ready(self, dialect: sa.Dialect, parameters: Row) -> Ready:
         """The statement as the dialect's driver takes it, for parameters of these names."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 
 import msgspec
 import sqlalchemy as sa
@@ -173,18 +172,16 @@ def held(
             good_until(asked + seconds)
         return seconds / 3
 
-    keeper = Worker(f"lakeward-lease-{name}", keep, retry=pace, failed=partial(_not_renewed, lease=name))
+    def failed(error: Exception) -> None:  # the next round tries again
+        log_and_go_on(log, "lease_renewal_failed", error, lease=name)
+
+    keeper = Worker(f"lakeward-lease-{name}", keep, retry=pace, failed=failed)
     try:
         keeper.wake(seconds / 3)
         yield lease
     finally:
         keeper.stop()
         _let_go(registry, lease)
-
-
-def _not_renewed(error: Exception, **whose: str) -> None:
-    """The next round tries again."""
-    log_and_go_on(log, "lease_renewal_failed", error, **whose)
 
 
 def _let_go(registry: Registry, lease: Lease) -> None:

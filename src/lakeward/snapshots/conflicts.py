@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 from lakeward.errors import MetadataConflict
@@ -36,7 +37,6 @@ def committed(registry: Registry, table: Table, what: str, attempt: Try[T], retr
     An attempt must wait for nobody but for the metadata lock of its process, and only while it runs.
 
     Args:
-        attempt: what it gives is no Conflict.
         what: what is tried, for the message and the log.
 
     Raises:
@@ -44,29 +44,23 @@ def committed(registry: Registry, table: Table, what: str, attempt: Try[T], retr
         MetadataConflict: others were quicker in all tries, the last ones in turn.
         LeaseHeld: the queue took longer than a minute.
     """
-
-    def tried(number: int, turn: Turn | None) -> T | Conflict:
-        try:
-            return attempt(number, turn)
-        except Held:
-            raise
-        except Conflict as conflict:
-            log.debug("commit_conflict", table=str(table.identifier), tried=what, attempt=number + 1, why=str(conflict))
-            return conflict
-
-    for number in range(FREE_TRIES):
-        found = tried(number, None)
-        if not isinstance(found, Conflict):
-            return found
-        if isinstance(found, NotOurTurn):
-            break
-        time.sleep(retry.delay(number + 1))
-    with turns.queued(registry, table) as turn:
-        for number in range(FREE_TRIES, FREE_TRIES + TURN_TRIES):
-            found = tried(number, turn)
-            if not isinstance(found, Conflict):
-                return found
-            time.sleep(retry.delay(1))
+    must_queue = False
+    with ExitStack() as stack:
+        turn: Turn | None = None
+        for number in range(FREE_TRIES + TURN_TRIES):
+            if turn is None and (must_queue or number == FREE_TRIES):
+                turn = stack.enter_context(turns.queued(registry, table))
+            try:
+                return attempt(number, turn)
+            except Held:
+                raise
+            except Conflict as conflict:
+                log.debug(
+                    "commit_conflict", table=str(table.identifier), tried=what, attempt=number + 1, why=str(conflict)
+                )
+                must_queue = isinstance(conflict, NotOurTurn)
+            if not must_queue:
+                time.sleep(retry.delay(number + 1 if turn is None else 1))
     raise MetadataConflict(
         f"{table.identifier}: its metadata moved on in each of {FREE_TRIES + TURN_TRIES} tries to {what}; try again, while "
         "fewer write to it"

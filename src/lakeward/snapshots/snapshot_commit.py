@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -125,7 +124,7 @@ def flush(
         if goal.is_empty:
             return FlushResult(metadata_location=goal.location)
         if hold is not None:
-            return _commit_pending(registry, goal.table, partial(_same, goal), trigger, files, hold, turn)
+            return _commit_pending(registry, goal.table, lambda: goal, trigger, files, hold, turn)
         if goal.is_kept:
             raise held_too_long(goal.table, wait)
         flight, is_ours = board(registry, goal, trigger, files=files)
@@ -134,10 +133,6 @@ def flush(
         return flight.result.result()
 
     return tried(attempt, LeaseHeld, leases.POLL, seconds=0.0 if hold is not None else wait)
-
-
-def _same(goal: Goal) -> Goal:
-    return goal
 
 
 def held_too_long(table: Table, wait: float) -> LeaseHeld:

@@ -182,25 +182,13 @@ def rebuild(registry: Registry, table: Table) -> int:
 
 @retried
 def _store(registry: Registry, table: Table, read: Mapping[str, bytes]) -> None:
-    limit = registry.settings.footer_limit
     with registry.database.transaction() as connection:
         lock_order.tables(connection, [table.table_id])
         now = dialect.now(connection)
         still = {file.file_path for file in files.by_paths(connection, read)}  # a file may have left meanwhile
         footers.delete(connection, still)
-        rows = [
-            {
-                "file_path": path,
-                "table_id": table.table_id,
-                "metadata": data if len(data) <= limit else None,
-                "metadata_size": len(data),
-                "insert_time": now,
-            }
-            for path, data in read.items()
-            if path in still
-        ]
-        if rows:
-            footers.insert(connection, rows)
+        kept = [(path, data) for path, data in read.items() if path in still]
+        footers.insert(connection, table.table_id, kept, registry.settings.footer_limit, now)
 
 
 def delete_partition_metadata_batch(registry: Registry, paths: Iterable[str]) -> int:

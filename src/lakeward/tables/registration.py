@@ -349,20 +349,7 @@ def insert_footers(
     files: Sequence[DataFile],
     now: datetime,
 ) -> None:
-    """Insert the footers of Parquet files, by the table's policy; one that is too large leaves a row that says so."""
-    if FOOTERS.of(metadata.properties) != "always":
-        return
-    limit = registry.settings.footer_limit
-    rows = [
-        {
-            "file_path": file.path,
-            "table_id": table.table_id,
-            "metadata": file.footer if len(file.footer) <= limit else None,
-            "metadata_size": len(file.footer),
-            "insert_time": now,
-        }
-        for file in files
-        if file.footer is not None
-    ]
-    if rows:
-        footers.insert(connection, rows)
+    """Insert the footers of Parquet files, by the table's policy."""
+    if FOOTERS.of(metadata.properties) == "always":
+        found = [(file.path, file.footer) for file in files if file.footer is not None]
+        footers.insert(connection, table.table_id, found, registry.settings.footer_limit, now)

@@ -101,8 +101,7 @@ def test_any_number_of_footers_is_deleted_and_no_other(lake: Lake) -> None:
     table = make_table(lake, NAME)
     many = [f"file:///x/{i}.parquet" for i in range(12_000)]
     with lake.registry.database.transaction() as connection:
-        row = {"table_id": table.table_id, "metadata": b"x", "metadata_size": 1, "insert_time": dialect.now(connection)}
-        store.insert(connection, [{**row, "file_path": path} for path in many])
+        store.insert(connection, table.table_id, [(path, b"x") for path in many], 1, dialect.now(connection))
     assert footers.delete_partition_metadata_batch(lake.registry, iter(many[1:])) == len(many) - 1
     assert stored(lake) == {many[0]}
     assert footers.delete_partition_metadata_batch(lake.registry, []) == 0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -17,8 +17,22 @@ _INSERT = Prepared(partition_metadata.insert())
 _SELECT = sa.select(*columns(partition_metadata, PartitionMetadata))
 
 
-def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    _INSERT.insert(connection, rows)
+def insert(
+    connection: sa.Connection, table_id: int, footers: Iterable[tuple[str, bytes]], limit: int, now: datetime
+) -> None:
+    """Of each path its footer; one that is longer than the limit leaves a row that says so."""
+    rows = [
+        {
+            "file_path": path,
+            "table_id": table_id,
+            "metadata": footer if len(footer) <= limit else None,
+            "metadata_size": len(footer),
+            "insert_time": now,
+        }
+        for path, footer in footers
+    ]
+    if rows:
+        _INSERT.insert(connection, rows)
 
 
 def load(connection: sa.Connection, paths: Iterable[str]) -> list[PartitionMetadata]:
