@@ -63,7 +63,7 @@ def find_expired(
 
 
 def _is_old(ref: SnapshotRef, by_id: Mapping[int, Document], now_ms: int, table_age_ms: int | None) -> bool:
-    if ref.name == refs.MAIN:
+    if ref.name == metadata.MAIN:
         return False
     age = table_age_ms if ref.max_ref_age_ms is None else ref.max_ref_age_ms
     return ref.snapshot_id not in by_id or (age is not None and now_ms - by_id[ref.snapshot_id]["timestamp-ms"] > age)

@@ -58,13 +58,11 @@ def new_metadata(table: Table, version: TableMetadata, when_ms: int) -> Document
     return apply_version(document, version, when_ms)
 
 
-def apply_version(
-    document: Document, version: TableMetadata, when_ms: int, last_column_id: int = 0, last_partition_id: int = 0
-) -> Document:
+def apply_version(document: Document, version: TableMetadata, when_ms: int) -> Document:
     """The metadata with a version's schema, partition spec, sort order and properties as the current ones.
 
-    Ids are the version's: a schema, spec or order that the document has under the same id must be the same one. Give the
-    table's last ids too where versions between may have been left out: an id that one of them gave must not be given again.
+    Ids are the version's: a schema, spec or order that the document has under the same id must be the same one. Versions are
+    applied in their order, and none is left out.
 
     Raises:
         InvalidSchema: an id stands for something else already, or 0 for a sort order that sorts.
@@ -81,12 +79,12 @@ def apply_version(
     return {
         **document,
         "last-updated-ms": max(when_ms, document["last-updated-ms"]),
-        "last-column-id": max([document["last-column-id"], last_column_id, *columns]),
+        "last-column-id": max([document["last-column-id"], *columns]),
         "current-schema-id": version.schema_version,
         "schemas": _with(document["schemas"], schema, "schema-id", same_schema),
         "default-spec-id": version.spec_id,
         "partition-specs": _with(document["partition-specs"], spec, "spec-id", _same_fields),
-        "last-partition-id": max([document["last-partition-id"], last_partition_id, *partitions]),
+        "last-partition-id": max([document["last-partition-id"], *partitions]),
         "default-sort-order-id": version.sort_order_id,
         "sort-orders": _with(document["sort-orders"], order, "order-id", _same_fields),
         "properties": dict(version.properties),
@@ -125,18 +123,25 @@ def snapshot_time(document: Document, given_ms: int) -> int:
     return max([given_ms, *before])
 
 
-def with_snapshot(document: Document, snapshot: Document) -> Document:
-    """The metadata with a snapshot as the main branch's newest one."""
-    when, snapshot_id = snapshot["timestamp-ms"], snapshot["snapshot-id"]
-    refs = document.get("refs") or {}
-    result = {
+def with_main(document: Document, snapshot_id: int, when_ms: int) -> Document:
+    """The metadata with its main branch at one of its snapshots. The log has it, as Iceberg asks of each change."""
+    refs, log = document.get("refs") or {}, document.get("snapshot-log") or []
+    when = max([when_ms, *(entry["timestamp-ms"] for entry in log[-1:])])
+    return {
         **document,
-        "last-sequence-number": max(document["last-sequence-number"], snapshot["sequence-number"]),
         "last-updated-ms": max(when, document["last-updated-ms"]),
         "current-snapshot-id": snapshot_id,
         "refs": {**refs, MAIN: {**refs.get(MAIN, {}), "snapshot-id": snapshot_id, "type": "branch"}},
+        "snapshot-log": [*log, {"timestamp-ms": when, "snapshot-id": snapshot_id}],
+    }
+
+
+def with_snapshot(document: Document, snapshot: Document) -> Document:
+    """The metadata with a snapshot as the main branch's newest one."""
+    result = {
+        **with_main(document, snapshot["snapshot-id"], snapshot["timestamp-ms"]),
+        "last-sequence-number": max(document["last-sequence-number"], snapshot["sequence-number"]),
         "snapshots": [*(document.get("snapshots") or ()), snapshot],
-        "snapshot-log": [*(document.get("snapshot-log") or ()), {"timestamp-ms": when, "snapshot-id": snapshot_id}],
     }
     if document["format-version"] >= 3:
         result["next-row-id"] = document.get("next-row-id", 0) + snapshot["added-rows"]

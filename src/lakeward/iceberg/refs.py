@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from lakeward.iceberg.metadata import MAIN, current_snapshot
 from lakeward.tables.records.tables import Document, SnapshotRef
 
-__all__ = ["MAIN", "ancestors", "refs_of", "snapshots_by_id", "with_main", "with_ref", "without_ref"]
-
 _OPTIONS = {
     "min_snapshots_to_keep": "min-snapshots-to-keep",
     "max_snapshot_age_ms": "max-snapshot-age-ms",
@@ -39,19 +37,6 @@ def with_ref(document: Document, ref: SnapshotRef) -> Document:
 
 def without_ref(document: Document, name: str) -> Document:
     return {**document, "refs": {k: v for k, v in (document.get("refs") or {}).items() if k != name}}
-
-
-def with_main(document: Document, snapshot_id: int, now_ms: int) -> Document:
-    """The metadata with its main branch at another one of its snapshots. The log has it, as Iceberg asks of each change."""
-    refs, log = document.get("refs") or {}, document.get("snapshot-log") or []
-    when = max([now_ms, *(entry["timestamp-ms"] for entry in log[-1:])])
-    return {
-        **document,
-        "last-updated-ms": max(when, document["last-updated-ms"]),
-        "current-snapshot-id": snapshot_id,
-        "refs": {**refs, MAIN: {**refs.get(MAIN, {}), "snapshot-id": snapshot_id, "type": "branch"}},
-        "snapshot-log": [*log, {"timestamp-ms": when, "snapshot-id": snapshot_id}],
-    }
 
 
 def snapshots_by_id(document: Document) -> dict[int, Document]:

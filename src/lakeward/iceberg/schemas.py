@@ -36,7 +36,7 @@ def parse_type(source: Any) -> TypeDocument:
     return types.checked(source)
 
 
-def schema_from(source: Any, format_version: int = 2, schema_id: int = 0) -> tuple[Document, int]:
+def schema_from(source: Any, format_version: int = 2) -> tuple[Document, int]:
     """A schema document and the last column id in it. Ids are fresh: all top-level columns first, then what is inside.
 
     `source`: a pyarrow.Schema, a Spark StructType, a pyiceberg Schema, an Iceberg schema document, a dict of name to type,
@@ -58,7 +58,7 @@ def schema_from(source: Any, format_version: int = 2, schema_id: int = 0) -> tup
         )
     numbered, last, given = types.number(struct, 0)
     assert not isinstance(numbered, str)
-    document: Document = {"type": "struct", "schema-id": schema_id}
+    document: Document = {"type": "struct", "schema-id": 0}
     if identifiers:
         document["identifier-field-ids"] = [given[i] for i in identifiers]
     document["fields"] = numbered["fields"]

@@ -9,6 +9,7 @@ import msgspec
 from lakeward import validation
 from lakeward.errors import InvalidInput, InvalidName, RefAlreadyExists, RefNotFound, SnapshotNotFound
 from lakeward.iceberg import refs
+from lakeward.iceberg.metadata import MAIN
 from lakeward.names import check_level
 from lakeward.registry import Registry
 from lakeward.snapshots.metadata_change import Change, change
@@ -169,7 +170,7 @@ def _checked(ref: SnapshotRef) -> SnapshotRef:
 
 
 def _check_not_main(name: str) -> None:
-    if name == refs.MAIN:
+    if name == MAIN:
         raise InvalidName(f"{name!r} is the branch that every table has; it is moved by writes and by a rollback alone")
 
 

@@ -110,7 +110,7 @@ def _roll_back(registry: Registry, table: Table, snapshot_id: int, hold: Hold, s
             nonlocal on_top
             on_top = rollback.apply(connection, registry, found, differences, removed, now)
 
-        return Change(refs.with_main(document, snapshot_id, epoch_ms(now)), also)
+        return Change(metadata.with_main(document, snapshot_id, epoch_ms(now)), also)
 
     if change(registry, table.table_id, edit, before_retry=flush_again, hold=hold):
         result = msgspec.structs.replace(result, files_on_top=on_top)

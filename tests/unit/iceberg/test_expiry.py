@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lakeward.errors import InvalidInput
-from lakeward.iceberg import expiry, refs
+from lakeward.iceberg import expiry, metadata, refs
 from lakeward.tables.records.tables import Document, SnapshotRef
 
 NOW = 1_000_000
@@ -118,6 +118,6 @@ def test_only_what_is_asked_for_in_so_many_words_is_protected_from_the_limit() -
 
 
 def test_main_goes_back_with_a_line_in_the_log_that_is_not_before_the_last() -> None:
-    after = refs.with_main(document(None, 1, main=2), 1, NOW - 50)
+    after = metadata.with_main(document(None, 1, main=2), 1, NOW - 50)
     assert after["current-snapshot-id"] == after["refs"]["main"]["snapshot-id"] == 1
     assert after["snapshot-log"][-1] == {"snapshot-id": 1, "timestamp-ms": NOW}

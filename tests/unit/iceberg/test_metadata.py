@@ -51,13 +51,6 @@ def test_an_id_that_means_something_else_is_refused(tmp_path: Path) -> None:
         metadata.apply_version(table.document, version_record(table.schema, table.spec, sorted_by_a), NOW_MS)
 
 
-def test_ids_of_versions_that_were_left_out_are_kept(tmp_path: Path) -> None:
-    table = LocalTable(tmp_path, {"a": "int"})
-    version = version_record(table.schema, table.spec, table.order)
-    changed = metadata.apply_version(table.document, version, NOW_MS, last_column_id=9, last_partition_id=1003)
-    assert (changed["last-column-id"], changed["last-partition-id"]) == (9, 1003)
-
-
 def test_the_metadata_log_keeps_its_newest_files_and_names_the_rest(tmp_path: Path) -> None:
     document = LocalTable(tmp_path, {"a": "int"}).document
     dropped: list[str] = []
