@@ -257,6 +257,14 @@ CALLS: dict[str, list[Call]] = {
     "files.in_partition": [lambda m, c: m.in_partition(c, BIG, 0, "1")],
     "files.is_duplicate": [],  # reads an error, not the database
     "files.insert": [lambda m, c: m.insert(c, [_new_file])],
+    "files.count_after": [lambda m, c: m.count_after(c, BIG, 50, 10)],
+    "files.ids_after": [lambda m, c: m.ids_after(c, BIG, 50, 10)],
+    "files.statistics_between": [lambda m, c: m.statistics_between(c, BIG, 50, 60)],
+    "files.ids_between": [lambda m, c: m.ids_between(c, BIG, 50, 60)],
+    "files.ids_in_partitions": [lambda m, c: m.ids_in_partitions(c, BIG, 0, ["1", "2"])],
+    "files.live_by_ids": [lambda m, c: m.live_by_ids(c, BIG, [5, 6])],
+    "files.statistics_after": [lambda m, c: m.statistics_after(c, BIG, 50, 10)],
+    "files.statistics_of": [lambda m, c: m.statistics_of(c, BIG, [5, 6])],
     "files.live": [lambda m, c: m.live(c, BIG), lambda m, c: m.live(c, BIG, 50, 10)],
     "files.clear_set_aside": [lambda m, c: m.clear_set_aside(c, BIG)],
     "files.mark_committed_with_row_ids": [lambda m, c: m.mark_committed_with_row_ids(c, BIG, {FILES - 10: 0}, 5, 5)],
@@ -437,10 +445,17 @@ CALLS: dict[str, list[Call]] = {
     "snapshots.mark_expired": [lambda m, c: m.mark_expired(c, BIG, NOW), lambda m, c: m.mark_expired(c, BIG, NOW, [1])],
     "snapshots.of_table": [lambda m, c: m.of_table(c, BIG)],
     "snapshots.retained": [lambda m, c: m.retained(c, BIG)],
+    "pages.delete_from": [lambda m, c: m.delete_from(c, BIG, 2_990)],
+    "pages.ends": [lambda m, c: m.ends(c, BIG)],
+    "pages.file_count": [lambda m, c: m.file_count(c, BIG)],
+    "pages.insert": [lambda m, c: m.insert(c, BIG, 9_999_999, 1, {0: b"new"})],
+    "pages.last": [lambda m, c: m.last(c, BIG)],
+    "pages.load": [lambda m, c: m.load(c, BIG, [50, 51], [1])],
     "stats.delete": [lambda m, c: m.delete(c, _known_stats)],
     "stats.insert": [lambda m, c: m.insert(c, _stats)],
     "stats.load": [lambda m, c: m.load(c, BIG, 0, "1", "parquet")],
     "stats.of_table": [lambda m, c: m.of_table(c, BIG)],
+    "stats.partitions": [lambda m, c: m.partitions(c, BIG)],
     "stats.update": [lambda m, c: m.update(c, _known_stats)],
     "tables.add_counts": [lambda m, c: m.add_counts(c, BIG, NOW, {"row_count": 1})],
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],
@@ -696,6 +711,7 @@ def _fill(connection: sa.Connection) -> None:
             for i in range(1, FILES + 1)
         ],
     )
+    insert("file_pages", [{"last_file_id": i, "field_id": field} for i in range(1, FILES) for field in (0, 1)])
     insert("partition_metadata", [{"file_path": _path(i), "table_id": BIG} for i in range(1, FILES + 1)])
     insert("table_stats", [{"table_id": t, "partition_key": str(i)} for t in (1, 2) for i in ids])
     insert(

@@ -11,11 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
 
 from lakeward.arrow import filter_grammar
 from lakeward.arrow.literals import exact
+from lakeward.arrow.plain_values import array_of
 from lakeward.arrow.target import arrow_schema
 from lakeward.errors import InvalidFilter
 from lakeward.iceberg import schemas
@@ -131,11 +133,17 @@ class _ToArrow(BoundBooleanExpressionVisitor[pc.Expression]):
         type_ = self._type(term)
         if type_ == pa.uuid():
             return pa.scalar(getattr(value, "bytes", value), pa.binary(16))
-        return pa.scalar(value, type_)
+        if (
+            type(value) is int
+            and not pt.is_floating(type_)
+            and (whole := {32: pa.int32(), 64: pa.int64()}.get(type_.bit_width)) is not None
+        ):
+            return array_of([value], whole).view(type_)[0]
+        return array_of([value], type_)[0]
 
     def visit_in(self, term: Any, literals: set[Any]) -> pc.Expression:
         values = [self._literal(term, value) for value in literals]
-        found = self._field(term).isin(pa.array([v.as_py() for v in values], values[0].type))
+        found = self._field(term).isin(array_of([v.as_py() for v in values], values[0].type))
         # pyarrow's isin tells 0.0 from -0.0, its == does not.
         zeros = [v for v in values if isinstance(v.as_py(), float) and v.as_py() == 0]
         return found | (self._field(term) == zeros[0]) if zeros else found

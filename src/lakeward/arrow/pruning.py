@@ -6,19 +6,20 @@ An answer of 'no' is certain; 'yes' means perhaps.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import (
+    _ExpressionEvaluationVisitor,
     _InclusiveMetricsEvaluationVisitor,
-    expression_evaluator,
+    bind,
     inclusive_projection,
     visit,
 )
@@ -26,13 +27,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
-from lakeward.arrow import splitting, statistics
+from lakeward.arrow import coarse, splitting, statistics
 from lakeward.arrow.filters import BoundFilter, Filter, bind_filter
+from lakeward.arrow.keys import Answers, Column, column, value_column
 from lakeward.arrow.splitting import Term
 from lakeward.arrow.statistics import Leaf
 from lakeward.arrow.target import arrow_schema
 from lakeward.iceberg import arrow, schemas, transforms
-from lakeward.tables.records.files import FileStatistics, PartitionValues, partition_key
+from lakeward.tables.records.files import FileStatistics, PartitionValues, partition_key, partition_values
 from lakeward.tables.records.tables import Document
 
 
@@ -63,12 +65,43 @@ class Pruner:
         self._leaves = statistics.leaves(bound.schema)
         self._specs = specs
         self._partitions: dict[tuple[int, str], bool] = {}
-        self._evaluators: dict[int, Callable[[PartitionValues], bool]] = {}
+        self._projections: dict[int, tuple[BooleanExpression, list[Term]] | None] = {}
         self._arrow = None if bound.expression is not None else _ArrowPruner(bound, self._leaves)
 
     def may_match(self, file: FileStatistics, row_count: int, partition: PartitionValues, spec_id: int) -> bool:
         """Whether a file may hold rows that the filter keeps."""
         return row_count != 0 and self._partition_may_match(partition, spec_id) and self._statistics_may_match(file)
+
+    # Many at once: 'yes' wherever `may_match` says so.
+    @property
+    def field_ids(self) -> frozenset[int] | None:
+        """The columns by whose bounds files are left out; None where the filter cannot be looked into."""
+        return None if self._bound.expression is None else coarse.field_ids(self._bound.expression)
+
+    def partitions_may_match(self, spec_id: int, keys: Sequence[str]) -> Answers:
+        """Of each partition of a spec, by its key."""
+        projected = self._projected(spec_id)
+        if projected is None:
+            return np.ones(len(keys), bool)
+        expression, spec_terms = projected
+        partitions = [partition_values(key) for key in keys]
+        columns = {term.field_id: _value_column(term, partitions) for term in spec_terms}
+        answers = coarse.may_match(expression, columns, len(keys))
+        for term in spec_terms:
+            if term.transform.startswith("truncate"):
+                answers = answers | [_may_have_wrapped(term, each.get(term.field_id)) for each in partitions]
+        return answers
+
+    def files_may_match(self, files: Sequence[FileStatistics]) -> Answers:
+        """Of each of some files, by the bounds of its columns alone."""
+        types = {leaf.field_id: leaf.type for leaf in self._leaves}
+        found = {i: column(types[i], files, i) for i in self.field_ids or () if i in types}
+        return self.columns_may_match({i: each for i, each in found.items() if each is not None}, len(files))
+
+    def columns_may_match(self, columns: Mapping[int, Column], count: int) -> Answers:
+        """As `files_may_match`, of files whose columns have been made."""
+        assert self._bound.expression is not None
+        return coarse.may_match(self._bound.expression, columns, count)
 
     def row_groups(self, footer: pq.FileMetaData) -> list[int]:
         """The row groups, by number, that may hold rows that the filter keeps."""
@@ -88,15 +121,20 @@ class Pruner:
         return visit(self._bound.expression, _InclusiveMetricsEvaluationVisitor(cast(Any, _Metrics.of(file))))
 
     def _partition_may_match(self, partition: PartitionValues, spec_id: int) -> bool:
-        spec = self._specs.get(spec_id)
-        if not partition or spec is None or self._bound.expression is None:
+        projected = self._projected(spec_id) if partition else None
+        if projected is None:
             return True
         key = (spec_id, partition_key(partition))
         if key not in self._partitions:
-            if spec_id not in self._evaluators:
-                self._evaluators[spec_id] = _partition_evaluator(self._bound, spec)
-            self._partitions[key] = self._evaluators[spec_id](partition)
+            self._partitions[key] = _matches(partition, *projected)
         return self._partitions[key]
+
+    def _projected(self, spec_id: int) -> tuple[BooleanExpression, list[Term]] | None:
+        if spec_id not in self._projections:
+            spec = self._specs.get(spec_id)
+            is_asked = spec is not None and spec["fields"] and self._bound.expression is not None
+            self._projections[spec_id] = _projection(self._bound, spec) if spec is not None and is_asked else None
+        return self._projections[spec_id]
 
 
 @dataclass(frozen=True)
@@ -115,7 +153,8 @@ class _Metrics:
 
 
 # Partitions -------------------------------------------------------------------------------------------------------------
-def _partition_evaluator(bound: BoundFilter, spec: Document) -> Callable[[PartitionValues], bool]:
+def _projection(bound: BoundFilter, spec: Document) -> tuple[BooleanExpression, list[Term]] | None:
+    """What a filter asks of a spec's partitions, bound to the fields of the terms; None where they tell nothing."""
     schema: Schema = schemas.to_pyiceberg(bound.schema)
     known = {leaf.field_id for leaf in statistics.leaves(bound.schema)}
     # A field whose source column was dropped says nothing about the columns that are there.
@@ -124,17 +163,26 @@ def _partition_evaluator(bound: BoundFilter, spec: Document) -> Callable[[Partit
     assert bound.unbound is not None
     try:
         projected: BooleanExpression = inclusive_projection(schema, partition_spec)(bound.unbound)
-    except (OverflowError, ValueError):  # a literal at the end of what a date can be: partitions tell nothing
-        return lambda partition: True
-    evaluator = expression_evaluator(Schema(*partition_spec.partition_type(schema).fields), projected, True)
-    spec_terms = splitting.terms(fields, bound.schema)
+    except (OverflowError, ValueError):  # a literal at the end of what a date can be
+        return None
+    partition_schema = Schema(*partition_spec.partition_type(schema).fields)
+    return bind(partition_schema, projected, case_sensitive=True), splitting.terms(fields, bound.schema)
 
-    def evaluate(partition: PartitionValues) -> bool:
-        if any(_may_have_wrapped(term, partition.get(term.field_id)) for term in spec_terms):
-            return True
-        return evaluator(Record(*(_ordered(partition.get(term.field_id), term) for term in spec_terms)))
 
-    return evaluate
+def _matches(partition: PartitionValues, expression: BooleanExpression, spec_terms: Sequence[Term]) -> bool:
+    if any(_may_have_wrapped(term, partition.get(term.field_id)) for term in spec_terms):
+        return True
+    record = Record(*(_ordered(partition.get(term.field_id), term) for term in spec_terms))
+    return bool(visit(expression, _ExpressionEvaluationVisitor(record)))
+
+
+def _value_column(term: Term, partitions: Sequence[PartitionValues]) -> Column:
+    ordered: dict[Any, Any] = {}
+    values = [partition.get(term.field_id) for partition in partitions]
+    for value in values:
+        if value not in ordered:
+            ordered[value] = _ordered(value, term)
+    return value_column(term.result, (ordered[value] for value in values))
 
 
 def _may_have_wrapped(term: Term, value: Any) -> bool:
@@ -155,6 +203,9 @@ class _ArrowPruner:
     """Asks pyarrow whether its expression can hold, given what the statistics guarantee."""
 
     def __init__(self, bound: BoundFilter, leaves: list[Leaf]) -> None:
+        import pyarrow.dataset as ds  # it loads pandas where that is installed
+
+        self._make_dataset = ds.FileSystemDataset
         self._filter = bound.arrow
         self._leaves = [leaf for leaf in leaves if len(leaf.path) == 1 and leaf.path[0] in bound.columns]
         self._schema = arrow_schema(bound.schema)
@@ -169,7 +220,7 @@ class _ArrowPruner:
                 known = known & guarantee
         # The file is never opened: only what is guaranteed of it counts.
         fragment = self._format.make_fragment("unread", self._filesystem, partition_expression=known)
-        dataset = ds.FileSystemDataset([fragment], self._schema, self._format, self._filesystem)
+        dataset = self._make_dataset([fragment], self._schema, self._format, self._filesystem)
         return any(True for _ in dataset.get_fragments(filter=self._filter))
 
 

@@ -46,6 +46,7 @@ GUARDED = {
     "table_columns": "tables",
     "table_metadata": "tables",
     "table_files": "tables",
+    "file_pages": "tables",
     "table_stats": "tables",
     "table_snapshots": "tables",
     "applied_batches": "tables",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import pyarrow.parquet as pq
@@ -17,11 +17,13 @@ from lakeward.db.retry import retried
 from lakeward.errors import FileRefused, PartitionMetadataNotFound
 from lakeward.registry.handle import Registry
 from lakeward.storage.parquet_footers import decode_footer, encode_footer, read_footer
+from lakeward.tables import pages
+from lakeward.tables.choosing import Reader, wanted_files
 from lakeward.tables.records.files import PartitionMetadata, RegisteredFile
 from lakeward.tables.records.properties import FOOTERS
 from lakeward.tables.records.tables import Table, TableMetadata
 from lakeward.tables.sql import files, footers, retired
-from lakeward.tables.tables import Which, find_which
+from lakeward.tables.tables import Which, find_which, table_of
 
 DELETE_SECONDS = 0.02  # of one transaction that deletes: other writers wait about as long
 DELETE_FIRST, DELETE_MOST = 500, 20_000  # paths a transaction, at first and at most
@@ -39,12 +41,6 @@ class Plan(msgspec.Struct, frozen=True):
     versions: list[TableMetadata]  # oldest first
     files: list[RegisteredFile]
     footers: dict[str, PartitionMetadata]
-
-
-class Reader(Protocol):
-    """What reads a table's files, made for the versions of its metadata."""
-
-    def wants(self, file: RegisteredFile) -> bool: ...
 
 
 R = TypeVar("R", bound=Reader)
@@ -101,11 +97,22 @@ def plan(registry: Registry, which: Which, prepare: Callable[[list[TableMetadata
     Raises:
         TableNotFound, InvalidName; and what `prepare` raises.
     """
+    try:
+        return _planned(registry, which, prepare, without_pages=False)
+    except pages.PagesMissed:
+        pages.make_if_possible(registry, table_of(registry, which).table_id)
+        return _planned(registry, which, prepare, without_pages=True)
+
+
+def _planned(
+    registry: Registry, which: Which, prepare: Callable[[list[TableMetadata]], R], *, without_pages: bool
+) -> tuple[Plan, R]:
     with registry.database.read() as connection:
         table = find_which(connection, registry, which)
         versions = registry.metadata_versions(connection, table.table_id, table.version)
         reader = prepare(versions)
-        return _plan(connection, table, versions, files.live(connection, table.table_id), reader), reader
+        chosen = list(wanted_files(connection, table.table_id, reader, without_pages=without_pages))
+        return _plan(connection, table, versions, chosen), reader
 
 
 def plan_listed(
@@ -131,13 +138,10 @@ def plan_listed(
         if len(listed) != len(paths):
             return None
         listed.sort(key=lambda file: file.file_id)
-        return _plan(connection, table, versions, listed, reader), reader
+        return _plan(connection, table, versions, [file for file in listed if reader.wants(file)]), reader
 
 
-def _plan(
-    connection: sa.Connection, table: Table, versions: list[TableMetadata], files: list[RegisteredFile], reader: Reader
-) -> Plan:
-    chosen = [file for file in files if reader.wants(file)]
+def _plan(connection: sa.Connection, table: Table, versions: list[TableMetadata], chosen: list[RegisteredFile]) -> Plan:
     paths = (file.file_path for file in chosen if file.file_type == "parquet")
     found = [row for part in batched(paths, LOAD_BATCH) for row in footers.load(connection, part)]
     return Plan(table, versions, chosen, {row.file_path: row for row in found})

@@ -15,7 +15,7 @@ from lakeward.tables.records.files import RegisteredFile, RetiredFile
 from lakeward.tables.records.tables import Table
 from lakeward.tables.retirement import Removed, retire
 from lakeward.tables.snapshots import Conflict
-from lakeward.tables.sql import files, retired
+from lakeward.tables.sql import files, pages, retired
 from lakeward.tables.tables import metadata_in
 
 
@@ -81,6 +81,7 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
     _take_back(connection, table, back)
     rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
     files.insert(connection, rows)
+    pages.delete_from(connection, table.table_id, min(file.file_id for file in coming))
     counters.add(connection, table.table_id, metadata_in(connection, registry, table).schema, coming, now)
 
 

@@ -16,7 +16,7 @@ from lakeward.registry import leases, turns
 from lakeward.registry.handle import Registry
 from lakeward.registry.sql import intents
 from lakeward.registry.turns import Turn
-from lakeward.tables import counters
+from lakeward.tables import counters, pages
 from lakeward.tables.records.files import Intent, RegisteredFile, RetiredFile
 from lakeward.tables.records.tables import Document, Snapshot, Table, TableMetadata, TableSnapshot
 from lakeward.tables.sql import files, retired, snapshots, tables
@@ -260,6 +260,8 @@ def commit(
             also(connection, now)
         _set_aside(connection, registry, table, made.rejected, now)
         _supersede(connection, registry, table, made, now)
+    if added := [file for new in made.new for file in new.added]:
+        pages.make_if_possible(registry, table.table_id, added)
 
 
 def _commit_snapshot(

@@ -103,6 +103,13 @@ VALID: dict[str, dict[str, Any]] = {
         "last_modified": TIME,
         "columns": {1: ColumnStatistics(value_count=10)},
     },
+    "file_pages": {
+        "table_id": 1,
+        "field_id": 0,
+        "last_file_id": 1,
+        "file_count": 1,
+        "data": b"\x01\x00\x00\x00\x00\x00\x00\x00",
+    },
     "table_snapshots": {
         "table_id": 1,
         "snapshot_id": 2**62 + 1,

@@ -10,6 +10,7 @@ from lakeward.db.schema.feed import WATCHED, parked_events, registry_changes, su
 from lakeward.db.schema.lakehouse import (
     PENDING,
     applied_batches,
+    file_pages,
     leases,
     namespaces,
     orphan_sweeps,
@@ -46,5 +47,5 @@ from lakeward.db.schema.operations import (
 )
 from lakeward.db.schema.parts import metadata
 
-SCHEMA_VERSION = 13  # of the newest migration
-MINIMUM_VERSION = 8  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema
+SCHEMA_VERSION = 14  # of the newest migration
+MINIMUM_VERSION = 14  # the oldest code (by its SCHEMA_VERSION) that may read and write a registry of this schema

@@ -171,6 +171,17 @@ partial_index(
     where=table_files.c.set_aside_reason.is_not(None),
 )
 
+# Bounds of a table's files as columns of keys (arrow/keys.py): of all files up to `last_file_id` that no earlier page has.
+file_pages = table(
+    "file_pages",
+    sa.Column("table_id", Int64, reference("tables.table_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("field_id", Int32, primary_key=True, autoincrement=False),  # 0: the files' ids
+    sa.Column("last_file_id", Int64, primary_key=True, autoincrement=False),
+    column("file_count", Int32),
+    column("data", Bytes),
+    *not_negative("file_count"),
+)
+
 table_stats = table(
     "table_stats",
     sa.Column("table_id", Int64, reference("tables.table_id", cascade=True), primary_key=True, autoincrement=False),

@@ -12,7 +12,7 @@ from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import PENDING, table_files
 from lakeward.errors import says
-from lakeward.tables.records.files import RegisteredFile
+from lakeward.tables.records.files import FileStatistics, RegisteredFile
 
 
 def is_duplicate(error: sa.exc.IntegrityError) -> bool:
@@ -36,6 +36,63 @@ def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | 
     """Live files by file_id, those after `after`."""
     query = _SELECT.where(_c.table_id == table_id, _c.file_id > after, _LIVE).order_by(_c.file_id).limit(limit)
     return records(RegisteredFile, connection.execute(query))
+
+
+def live_by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> list[RegisteredFile]:
+    """Those of some files that are live."""
+    query = _SELECT.where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids), _LIVE)
+    return records(RegisteredFile, connection.execute(query))
+
+
+def statistics_after(
+    connection: sa.Connection, table_id: int, after: int, limit: int
+) -> list[tuple[int, FileStatistics]]:
+    """(file_id, statistics) of the files after `after`, by file_id; those that are set aside too."""
+    query = sa.select(_c.file_id, _c.statistics).where(_c.table_id == table_id, _c.file_id > after)
+    return [tuple(row) for row in connection.execute(query.order_by(_c.file_id).limit(limit))]
+
+
+def statistics_between(
+    connection: sa.Connection, table_id: int, first: int, last: int
+) -> list[tuple[int, FileStatistics]]:
+    """(file_id, statistics) of the files from `first` to `last`; of those that are set aside too."""
+    query = sa.select(_c.file_id, _c.statistics).where(_c.table_id == table_id, _c.file_id.between(first, last))
+    return [tuple(row) for row in connection.execute(query)]
+
+
+def ids_after(connection: sa.Connection, table_id: int, after: int, limit: int) -> list[int]:
+    """The first ids after `after`, ascending."""
+    query = sa.select(_c.file_id).where(_c.table_id == table_id, _c.file_id > after)
+    return list(connection.execute(query.order_by(_c.file_id).limit(limit)).scalars())
+
+
+def statistics_of(
+    connection: sa.Connection, table_id: int, file_ids: Iterable[int]
+) -> list[tuple[int, FileStatistics]]:
+    """(file_id, statistics) of some files."""
+    query = sa.select(_c.file_id, _c.statistics)
+    query = query.where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
+    return [tuple(row) for row in connection.execute(query)]
+
+
+def count_after(connection: sa.Connection, table_id: int, after: int, most: int) -> int:
+    """How many files a table has after `after`, counted up to `most`."""
+    some = sa.select(_c.file_id).where(_c.table_id == table_id, _c.file_id > after).limit(most)
+    return int(connection.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one())
+
+
+def ids_between(connection: sa.Connection, table_id: int, after: int, last: int) -> list[int]:
+    """The ids of a table's files after `after` and up to `last`."""
+    query = sa.select(_c.file_id).where(_c.table_id == table_id, _c.file_id > after, _c.file_id <= last)
+    return list(connection.execute(query).scalars())
+
+
+def ids_in_partitions(
+    connection: sa.Connection, table_id: int, spec_id: int, partition_keys: Iterable[str]
+) -> list[int]:
+    """The ids of the files in some partitions of a spec; of those that are set aside too."""
+    query = sa.select(_c.file_id).where(_c.table_id == table_id, _c.spec_id == spec_id)
+    return list(connection.execute(query.where(in_texts(connection, _c.partition_key, partition_keys))).scalars())
 
 
 def set_aside(connection: sa.Connection, table_id: int) -> list[RegisteredFile]:

@@ -37,6 +37,13 @@ def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
     return records(TableStats, connection.execute(query))
 
 
+def partitions(connection: sa.Connection, table_id: int) -> list[tuple[int, str]]:
+    """(spec id, partition key) of each partition that has files, once for each type of files in it."""
+    return [
+        tuple(row) for row in connection.execute(sa.select(_c.spec_id, _c.partition_key).where(_c.table_id == table_id))
+    ]
+
+
 def insert(connection: sa.Connection, stats: TableStats) -> None:
     lock_order.watched(connection, stats.table_id)
     _INSERT.run(connection, {name: getattr(stats, name) for name in TableStats.__struct_fields__})

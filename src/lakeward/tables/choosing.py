@@ -1,0 +1,112 @@
+"""Which files of a table a filter leaves, without reading the rows of the others.
+
+A filter of partitions judges the distinct partitions, and an index gives their files. One of columns judges the files' bounds, in
+pages or, where the partitions leave few files, in their rows. Both pass over no file that the reader wants; it judges the rows that
+remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+import sqlalchemy as sa
+
+from lakeward.batching import batched
+from lakeward.tables import pages
+from lakeward.tables.records.files import RegisteredFile
+from lakeward.tables.sql import files, stats
+
+if TYPE_CHECKING:
+    from lakeward.arrow.pruning import Pruner
+
+AT_ONCE = 1_000  # rows, or partitions, that one query asks for
+FEW = 4_096  # files whose own rows are read before the table's pages
+
+
+class Reader(Protocol):
+    """What reads a table's files, made for the versions of its metadata."""
+
+    @property
+    def pruner(self) -> Pruner | None: ...
+
+    def wants(self, file: RegisteredFile) -> bool: ...
+
+
+def wanted_files(
+    connection: sa.Connection, table_id: int, reader: Reader, *, without_pages: bool = True
+) -> Iterator[RegisteredFile]:
+    """The live files that a reader wants, by file_id.
+
+    Raises:
+        PagesMissed: pages are to be made first, unless the caller can do `without_pages`.
+    """
+    pruner = reader.pruner
+    field_ids = None if pruner is None else pruner.field_ids
+    if pruner is None or field_ids is None:
+        yield from filter(reader.wants, _all(connection, table_id))
+        return
+    partitions = sorted(set(stats.partitions(connection, table_id)))
+    kept = _kept(partitions, pruner)
+    if len(kept) == len(partitions):
+        chosen: Iterable[int] = _by_columns(connection, table_id, pruner, field_ids, without_pages)
+    else:
+        inside = [
+            file_id
+            for spec_id, group in groupby(kept, key=lambda each: each[0])
+            for part in batched((key for _, key in group), AT_ONCE)
+            for file_id in files.ids_in_partitions(connection, table_id, spec_id, part)
+        ]
+        chosen = _within(connection, table_id, inside, pruner, field_ids, without_pages)
+    for part in batched(sorted(chosen), AT_ONCE):
+        rows = files.live_by_ids(connection, table_id, part)
+        yield from filter(reader.wants, sorted(rows, key=lambda file: file.file_id))
+
+
+def _all(connection: sa.Connection, table_id: int) -> Iterator[RegisteredFile]:
+    after = 0
+    while page := files.live(connection, table_id, after, AT_ONCE):
+        yield from page
+        after = page[-1].file_id
+
+
+def _kept(partitions: list[tuple[int, str]], pruner: Pruner) -> list[tuple[int, str]]:
+    kept = []
+    for spec_id, group in groupby(partitions, key=lambda each: each[0]):
+        keys = [key for _, key in group]
+        answers = pruner.partitions_may_match(spec_id, keys)
+        kept += [(spec_id, key) for key, may_match in zip(keys, answers, strict=True) if may_match]
+    return kept
+
+
+def _within(
+    connection: sa.Connection,
+    table_id: int,
+    file_ids: list[int],
+    pruner: Pruner,
+    field_ids: frozenset[int],
+    without_pages: bool,
+) -> Iterable[int]:
+    """Of some files, those whose bounds a filter does not rule out."""
+    if not field_ids:
+        return file_ids
+    if len(file_ids) > FEW:
+        every = _by_columns(connection, table_id, pruner, field_ids, without_pages)
+        return set(file_ids).intersection(every)
+    rows = [row for part in batched(file_ids, AT_ONCE) for row in files.statistics_of(connection, table_id, part)]
+    answers = pruner.files_may_match([each for _, each in rows])
+    return [file_id for (file_id, _), may_match in zip(rows, answers, strict=True) if may_match]
+
+
+def _by_columns(
+    connection: sa.Connection, table_id: int, pruner: Pruner, field_ids: frozenset[int], without_pages: bool
+) -> Iterator[int]:
+    """The files whose bounds a filter does not rule out: by the pages, and by the rows of those that are in none."""
+    if not without_pages and pages.are_missed(connection, table_id):
+        raise pages.PagesMissed
+    for ids, columns in pages.columns_of(connection, table_id, field_ids):
+        yield from ids[pruner.columns_may_match(columns, len(ids))].tolist()
+    for rows in pages.rest(connection, table_id):
+        answers = pruner.files_may_match([each for _, each in rows])
+        yield from (file_id for (file_id, _), may_match in zip(rows, answers, strict=True) if may_match)
