@@ -129,7 +129,7 @@ CALLS: dict[str, list[Call]] = {
     "cursors.touch": [lambda m, c: m.touch(c, "lakeward", ["s1"], NOW)],
     "cursors.forget_place": [lambda m, c: m.forget_place(c, "lakeward", "s1", LATER)],
     "cursors.park": [lambda m, c: m.park(c, rows.VALID["parked_events"] | {"parked_id": 99999, "sequence": 99999})],
-    "cursors.parked": [lambda m, c: m.parked(c, limit=10), lambda m, c: m.parked(c, "lakeward", limit=10)],
+    "cursors.parked": [lambda m, c: m.parked(c), lambda m, c: m.parked(c, "lakeward")],
     "cursors.discard": [lambda m, c: m.discard(c, 5)],
     "cursors.count_parked": [lambda m, c: m.count_parked(c, "lakeward")],
     "batches.answer": [lambda m, c: m.answer(c, BIG, _batch)],

@@ -9,8 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.astha import SUBSCRIPTIONS, Astha, AsthaConfig, ComponentStatus, Event, RetryConfig, WatchedTable
+from lakeward.astha import SUBSCRIPTIONS, Astha, AsthaConfig, ComponentStatus, Event, RetryConfig, WatchedTable, feed
 from lakeward.astha.events import WATCHED
+from lakeward.astha.feed import Cursor
 from lakeward.db import lock_order, schema
 from lakeward.registry import Registry
 from tests.contract.db import rows
@@ -184,3 +185,8 @@ def flood(registry: Registry, table_id: int, count: int) -> None:
     with registry.database.transaction() as connection:
         lock_order.tables(connection, [table_id])
         connection.execute(copy, {"count": count, "table_id": table_id})
+
+
+def load_cursors(registry: Registry) -> list[Cursor]:
+    with registry.database.read() as connection:
+        return feed.load_cursors(connection)

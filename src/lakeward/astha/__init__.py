@@ -1,6 +1,6 @@
 """Astha: the registry's changes, pushed to the components that act on them."""
 
-from lakeward.astha.astha import Astha, load_status
+from lakeward.astha.astha import Astha
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.events import (
     SUBSCRIPTIONS,
@@ -15,7 +15,7 @@ from lakeward.astha.events import (
     TableColumn,
     WatchedTable,
 )
-from lakeward.astha.status import AsthaStatus, ComponentStatus
+from lakeward.astha.status import AsthaStatus, ComponentStatus, load_status
 from lakeward.retry import RetryConfig
 from lakeward.tables.records.files import TableFile
 from lakeward.tables.records.tables import StatsRow as TableStats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -13,13 +13,15 @@ import sqlalchemy as sa
 from lakeward.astha import feed
 from lakeward.astha.config import AsthaConfig
 from lakeward.astha.delivery import Delivery
-from lakeward.astha.entries import Filter, Task
+from lakeward.astha.entries import Task
 from lakeward.astha.events import SUBSCRIPTIONS, Subscriber
-from lakeward.astha.feed import Behind, Place, Reader
+from lakeward.astha.feed import Place
+from lakeward.astha.health import Probe
 from lakeward.astha.reasons import reason
 from lakeward.astha.router import Lane, groups
-from lakeward.astha.sql.changes import Change
-from lakeward.astha.status import AsthaStatus, ComponentStatus, component_status, stored_lag
+from lakeward.astha.sql import cursors
+from lakeward.astha.sql.changes import Change, Wanted
+from lakeward.astha.status import AsthaStatus, component_status, lease_name
 from lakeward.astha.watcher import Watcher
 from lakeward.background import Worker
 from lakeward.errors import LakewardError, LeaseHeld, LeaseLost, SubscriberRefused
@@ -101,8 +103,8 @@ class Astha:
         chosen = None if operations is None else frozenset(operations)
         if chosen is not None and not chosen <= {"INSERT", "UPDATE", "DELETE"}:
             raise SubscriberRefused(f"operations={sorted(chosen)} must be of INSERT, UPDATE and DELETE")
-        only = None if tables is None else frozenset(tables)
-        self._lanes[name] = Lane(subscriber, Filter(chosen, only, fold), self.config)
+        wanted = Wanted(asked, chosen, None if tables is None else frozenset(tables))
+        self._lanes[name] = Lane(subscriber, wanted, self.config, folds=fold)
 
     # Running ----------------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -169,9 +171,11 @@ class Astha:
         While the registry does not answer, `parked` is what was parked since the start, and the lag what waits in memory.
         """
         try:
-            components = self._component_states()
+            with self.registry.database.read() as connection:
+                parked = cursors.count_parked(connection, self.config.name)
+                components = [component_status(*pair, connection, parked) for pair in self._watched()]
         except LakewardError:
-            components = [component_status(lane, delivery.probe, None) for lane, delivery in self._pairs()]
+            components = [component_status(*pair) for pair in self._watched()]
         return AsthaStatus(
             name=self.config.name,
             state=self.state,
@@ -181,19 +185,8 @@ class Astha:
             components=components,
         )
 
-    def _component_states(self) -> list[ComponentStatus]:
-        parked = feed.count_parked(self.registry, self.config.name)
-
-        def state(lane: Lane, delivery: Delivery) -> ComponentStatus:
-            def count(place: Place) -> Behind:
-                return feed.behind(self.registry, place, lane.wanted())
-
-            return component_status(lane, delivery.probe, parked.get(lane.name, 0), count)
-
-        return [state(*pair) for pair in self._pairs()]
-
-    def _pairs(self) -> list[tuple[Lane, Delivery]]:
-        return [(delivery.lane, delivery) for delivery in self._deliveries]
+    def _watched(self) -> list[tuple[Lane, Probe]]:
+        return [(delivery.lane, delivery.probe) for delivery in self._deliveries]
 
     # The loop ---------------------------------------------------------------------------------------------------------
     def _step(self) -> float:
@@ -240,10 +233,9 @@ class Astha:
 
     def _begin(self, watcher: Watcher, lease: Lease) -> None:
         taken = feed.take_up(self.registry, lease, self.config.name, list(self._lanes))
-        cursors = {cursor.subscriber: cursor for cursor in taken}
+        places = {cursor.subscriber: cursor.place for cursor in taken}
         for name, lane in self._lanes.items():
-            cursor = cursors.get(name)
-            place = None if cursor is None else cursor.place
+            place = places.get(name)
             if place is not None and not watcher.reader.knows(place):
                 log.warning("registry_restored", astha=self.config.name, component=name)
                 place = None
@@ -295,15 +287,14 @@ class Astha:
             raise LeaseLost("not active any more; the refresh is for the one that is")
         with self._saving:
             lane.hold(task, watcher.reader.head())
-            self._save(lease, [pair for pair in self._pairs() if pair[0] is lane])
+            self._save(lease, [pair for pair in self._watched() if pair[0] is lane])
         return watcher.reader.head()
 
-    def _save(self, lease: Lease, pairs: list[tuple[Lane, Delivery]]) -> None:
+    def _save(self, lease: Lease, pairs: list[tuple[Lane, Probe]]) -> None:
         """Store where lanes stand, and what `lakeward astha status` shows. Raises LeaseLost. Under `_saving`."""
-        progress = {}
-        for lane, delivery in pairs:
-            state = component_status(lane, delivery.probe, None)
-            progress[lane.name] = (lane.done_up_to(), msgspec.to_builtins(state))
+        progress = {
+            lane.name: (lane.done_up_to(), msgspec.to_builtins(component_status(lane, probe))) for lane, probe in pairs
+        }
         feed.save_cursors(self.registry, lease, self.config.name, progress)
 
     def _park(self, lane: Lane, change: Change, attempts: int, error: str) -> None:
@@ -336,7 +327,7 @@ class _Saver:
         astha = self._astha
         try:
             with astha._saving:
-                astha._save(self._lease, astha._pairs())
+                astha._save(self._lease, astha._watched())
         except LeaseLost:
             raise
         except LakewardError as error:  # a full disk, a locked database: events go on, and come again if we die now
@@ -349,34 +340,3 @@ class _Saver:
 def _not_trimmed(error: Exception) -> None:
     """Such as for a full disk: the next round tries again."""
     log_and_go_on(log, "feed_not_trimmed", error)
-
-
-def lease_name(astha: str) -> str:
-    """Whoever has this lease is the active one."""
-    return f"astha:{astha}"
-
-
-def load_status(registry: Registry, name: str | None = None) -> list[dict[str, Any]]:
-    """What the active Asthas stored last of each component, from any process; `seen_at` says when.
-
-    The lag is counted now. A component that no process runs now has the status 'dead', whatever was stored.
-    """
-    cursors = feed.load_cursors(registry, name)
-    reader = Reader(registry.database)
-    asthas = {cursor.astha for cursor in cursors}
-    parked = {astha: feed.count_parked(registry, astha) for astha in asthas}
-    with registry.database.read() as connection:
-        led = {astha for astha in asthas if leases.is_held(connection, lease_name(astha))}
-    return [
-        {
-            **cursor.state,
-            **(
-                {} if cursor.astha in led else {"status": "dead", "reason": "no process runs it; `lakeward serve` does"}
-            ),
-            "astha": cursor.astha,
-            "seen_at": cursor.seen_at,
-            **(stored_lag(registry, cursor) if cursor.place and reader.knows(cursor.place) else {}),
-            "parked": parked[cursor.astha].get(cursor.subscriber, 0),
-        }
-        for cursor in cursors
-    ]

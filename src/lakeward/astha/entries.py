@@ -46,14 +46,6 @@ class Batch:
         return msgspec.structs.replace(self.within, sequence=self.entries[self.at].change.sequence - 1)
 
 
-class Filter(msgspec.Struct, frozen=True):
-    """What of its tables a subscriber wants to hear of; none is all."""
-
-    operations: frozenset[str] | None = None
-    tables: frozenset[int] | None = None  # lakehouse tables, by id
-    fold: bool = False  # of the waiting events of a lakehouse table the newest is enough
-
-
 class Waiting(NamedTuple):
     """What a lane has in memory, and where the feed goes on after it; None while a refresh is due that begins anew."""
 

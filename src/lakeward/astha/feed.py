@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -24,6 +24,8 @@ from lakeward.errors import ParkedEventNotFound
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
 from lakeward.registry.leases import Lease
+
+C = TypeVar("C")
 
 TRIM_BATCH = 5_000  # rows that one transaction deletes
 COUNT_LIMIT = 100_000  # rows of the feed that are looked at to say how far behind somebody is
@@ -62,13 +64,18 @@ def _parsed(snapshot: str) -> tuple[int, int, frozenset[int]]:
     return int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid)
 
 
-class Page(NamedTuple):
+class Page(NamedTuple, Generic[C]):
     """Some changes in the order in which to handle them, and where the reader stands after them."""
 
-    changes: Sequence[Change]
+    changes: Sequence[C]
     within: Place  # between any two of them one stands here, with the former's number
     after: Place
     is_last: bool  # nothing more was there
+
+
+def origin(connection: sa.Connection) -> tuple[str, str]:
+    """(the registry's UUID, the server's id), as a place there has them."""
+    return migrate.info(connection).registry_uuid, changes.server_id(connection)
 
 
 class Reader:
@@ -78,8 +85,7 @@ class Reader:
         """Raises RegistryUnavailable."""
         self._database = database
         with self._database.read() as connection:
-            self._registry = migrate.info(connection).registry_uuid
-            self._server = changes.server_id(connection)
+            self._registry, self._server = origin(connection)
 
     def head(self) -> Place:
         """Where a reader stands that has met all there is."""
@@ -91,7 +97,7 @@ class Reader:
         """False for a place of another registry or server, such as one that was restored from a copy."""
         return (place.registry, place.server) == (self._registry, self._server)
 
-    def read(self, place: Place, count: int) -> Page:
+    def read(self, place: Place, count: int) -> Page[Change]:
         """Up to `count` changes that come next.
 
         Raises:
@@ -121,18 +127,13 @@ class Behind(msgspec.Struct, frozen=True):
     now: datetime  # by the registry's clock
 
 
-def behind(registry: Registry, place: Place, wanted: Wanted) -> Behind:
-    """How many rows somebody who stands there has still to meet: of those that are committed, and of the next COUNT_LIMIT.
-
-    Raises RegistryUnavailable.
-    """
-    with registry.database.read() as connection:
-        now = dialect.now(connection)
-        if dialect.is_sqlite(connection):
-            found = changes.count_after(connection, place.sequence, wanted, COUNT_LIMIT)
-        else:
-            found = changes.count_between(connection, place.old, place.target, place.sequence, wanted, COUNT_LIMIT)
-    return Behind(*found, now)
+def behind(connection: sa.Connection, place: Place, wanted: Wanted) -> Behind:
+    """How many rows somebody who stands there has still to meet: of those that are committed, and of the next COUNT_LIMIT."""
+    if dialect.is_sqlite(connection):
+        found = changes.count_after(connection, place.sequence, wanted, COUNT_LIMIT)
+    else:
+        found = changes.count_between(connection, place.old, place.target, place.sequence, wanted, COUNT_LIMIT)
+    return Behind(*found, dialect.now(connection))
 
 
 # Cursors --------------------------------------------------------------------------------------------------------------
@@ -144,16 +145,12 @@ class Cursor(msgspec.Struct, frozen=True):
     seen_at: datetime
 
 
-def load_cursors(registry: Registry, astha: str | None = None) -> list[Cursor]:
+def load_cursors(connection: sa.Connection, astha: str | None = None) -> list[Cursor]:
     """Of one set of subscribers, or of all."""
-    with registry.database.read() as connection:
-        rows = cursors.load_all(connection, astha)
-    return [_cursor(row) for row in rows]
-
-
-def _cursor(row: Any) -> Cursor:
-    place = None if row.position is None else msgspec.convert(row.position, Place)
-    return Cursor(row.astha, row.subscriber, place, row.state, row.seen_at)
+    return [
+        Cursor(row.astha, row.subscriber, msgspec.convert(row.position, Place | None), row.state, row.seen_at)
+        for row in cursors.load_all(connection, astha)
+    ]
 
 
 @retried
@@ -169,8 +166,7 @@ def take_up(registry: Registry, lease: Lease, astha: str, subscribers: Sequence[
         # A copy of another server's feed has that one's transactions in it. By this server's count some are still to come:
         # then they would be read as new. Whoever was to read them stood at a place of the other server, and refreshes.
         changes.delete_foreign(connection)
-        rows = cursors.load_all(connection, astha)
-    return [_cursor(row) for row in rows]
+        return load_cursors(connection, astha)
 
 
 @retried
@@ -213,26 +209,22 @@ def trim(registry: Registry, *, keep_seconds: float | None = None) -> int:
 @retried
 def _trim_once(registry: Registry, keep_seconds: float) -> int:
     with registry.database.transaction() as connection:
-        return _trimmed(connection, keep_seconds)
-
-
-def _trimmed(connection: sa.Connection, keep_seconds: float) -> int:
-    before = dialect.now(connection) - timedelta(seconds=keep_seconds)
-    waited_for: list[Place] = []
-    for cursor in (_cursor(row) for row in cursors.load_all(connection)):
-        if cursor.place is None:
-            continue
-        is_gone = cursor.seen_at < before
-        # Not if it has just come back.
-        if not is_gone or not cursors.forget_place(connection, cursor.astha, cursor.subscriber, before):
-            waited_for.append(cursor.place)
-    if not waited_for:
-        return changes.delete_older(connection, before, TRIM_BATCH)
-    if dialect.is_sqlite(connection):
-        return changes.delete_up_to(connection, min(each.sequence for each in waited_for), TRIM_BATCH)
-    # Transactions before the oldest that any of the snapshots may not see: all of theirs have been met by everybody.
-    oldest = min(_parsed(each.old)[0] for each in waited_for)
-    return changes.delete_before_xid(connection, oldest, TRIM_BATCH)
+        before = dialect.now(connection) - timedelta(seconds=keep_seconds)
+        waited_for: list[Place] = []
+        for cursor in load_cursors(connection):
+            # Not if it has just come back.
+            is_gone = cursor.seen_at < before and cursors.forget_place(
+                connection, cursor.astha, cursor.subscriber, before
+            )
+            if cursor.place is not None and not is_gone:
+                waited_for.append(cursor.place)
+        if not waited_for:
+            return changes.delete_older(connection, before, TRIM_BATCH)
+        if dialect.is_sqlite(connection):
+            return changes.delete_up_to(connection, min(each.sequence for each in waited_for), TRIM_BATCH)
+        # Transactions before the oldest that any of the snapshots may not see: all of theirs have been met by everybody.
+        oldest = min(_parsed(each.old)[0] for each in waited_for)
+        return changes.delete_before_xid(connection, oldest, TRIM_BATCH)
 
 
 # Parked events --------------------------------------------------------------------------------------------------------
@@ -261,31 +253,16 @@ def park(
     with registry.database.transaction() as connection:
         leases.check(connection, lease)
         row = {
-            "astha": astha,
-            "subscriber": subscriber,
-            "sequence": change.sequence,
-            "table_name": change.table_name,
-            "operation": change.operation,
-            "table_id": change.table_id,
-            "data": msgspec.json.decode(change.data),
-            "changed_at": change.changed_at,
-            "attempts": attempts,
-            "error": error,
-            "parked_at": dialect.now(connection),
+            name: getattr(change, name) for name in ("sequence", "table_name", "operation", "table_id", "changed_at")
         }
-        cursors.park(connection, row)
+        row |= {"astha": astha, "subscriber": subscriber, "data": msgspec.json.decode(change.data)}
+        cursors.park(connection, row | {"attempts": attempts, "error": error, "parked_at": dialect.now(connection)})
 
 
 def list_parked(registry: Registry, astha: str | None = None) -> list[ParkedEvent]:
     """Oldest first."""
     with registry.database.read() as connection:
         return [ParkedEvent(**row._asdict()) for row in cursors.parked(connection, astha)]
-
-
-def count_parked(registry: Registry, astha: str) -> dict[str, int]:
-    """By subscriber."""
-    with registry.database.read() as connection:
-        return cursors.count_parked(connection, astha)
 
 
 @retried

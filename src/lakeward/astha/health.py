@@ -1,4 +1,6 @@
-"""Whether a component works: asked again and again, with a limit on how long the answer may take."""
+"""Whether a component works: asked again and again, with a limit on how long the answer may take. One that does not is left
+alone for a while, then probed once.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +8,41 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Literal
 
 from lakeward.astha.reasons import reason
 from lakeward.background import begin
 
+State = Literal["closed", "open", "half_open"]
 
-class HealthChecker:
-    """Counts failures in a row: healthy at first, unhealthy from `max_failures` on, healthy again after one success."""
 
-    def __init__(self, max_failures: int = 5) -> None:
-        self.max_failures = max_failures
-        self.failures = 0
-        self.error: str | None = None  # of the last failure
+class Breaker:
+    """Closed: events flow. Open: they wait. Half-open: one probe decides. Used under its lane's lock."""
+
+    def __init__(self, open_seconds: float) -> None:
+        self._open_seconds = open_seconds
+        self._opened_at = 0.0
+        self.state: State = "closed"
+        self.reason: str | None = None
 
     @property
-    def is_healthy(self) -> bool:
-        return self.failures < self.max_failures
+    def is_closed(self) -> bool:
+        return self.state == "closed"
 
-    def succeeded(self) -> None:
-        self.failures = 0
-        self.error = None
+    def open(self, reason: str) -> None:
+        """Open, or stay so from now on."""
+        self.state, self.reason = "open", reason
+        self._opened_at = time.monotonic()
 
-    def failed(self, error: str) -> None:
-        self.failures += 1
-        self.error = error
+    def try_half_open(self) -> bool:
+        """Whether it is time for the probe; its caller makes it."""
+        if self.state == "open" and time.monotonic() - self._opened_at >= self._open_seconds:
+            self.state = "half_open"
+            return True
+        return False
+
+    def close(self) -> None:
+        self.state, self.reason = "closed", None
 
 
 class Probe:

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from lakeward.astha.breaker import Breaker
 from lakeward.astha.config import AsthaConfig
-from lakeward.astha.entries import Batch, Counts, Entry, Filter, Task, Waiting
+from lakeward.astha.entries import Batch, Counts, Entry, Task, Waiting
 from lakeward.astha.events import Subscriber
-from lakeward.astha.feed import Place
-from lakeward.astha.health import HealthChecker
+from lakeward.astha.feed import Page, Place
+from lakeward.astha.health import Breaker
 from lakeward.astha.sql.changes import Wanted
-from lakeward.astha.watcher import Item, Items
+from lakeward.astha.watcher import Item
 
 RUN = 100  # events of one table that a worker handles before it looks for another table
 IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it
@@ -29,16 +28,19 @@ IDLE_SECONDS = 0.1  # how long a worker waits where nobody will wake it
 class Lane:
     """What one component waits for, and where it stands. All state is under `lock`."""
 
-    def __init__(self, subscriber: Subscriber[Any], chosen: Filter, config: AsthaConfig) -> None:
+    def __init__(
+        self, subscriber: Subscriber[Any], wanted: Wanted, config: AsthaConfig, *, folds: bool = False
+    ) -> None:
+        """`folds`: of the waiting events of a lakehouse table the newest is enough."""
         self.subscriber = subscriber
         self.name = subscriber.name
-        self.tables = frozenset(subscriber.get_subscribed_tables())
-        self.filter = chosen
+        self.wanted = wanted
+        self._folds = folds
         self.config = config
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.breaker = Breaker(config.open_seconds)
-        self.health = HealthChecker(config.max_failures)
+        self.health_failures = 0  # in a row
         self.counts = Counts()
         self.place: Place | None = None  # read up to here; None: not known before the refresh that is due
         self.generation = 0
@@ -91,14 +93,14 @@ class Lane:
     def _takes(self) -> bool:
         return not self._must_rebase and self.length < self.config.queue_limit
 
-    def put(self, read: Items, start: Place) -> None:
+    def put(self, read: Page[Item], start: Place) -> None:
         """Take what was read from `start`, if the lane still stands there."""
         with self.lock:
             if self._must_rebase or self.place != start:
                 return
             self.place = read.after
-            self.moves += len(read.items)
-            entries = [entry for entry in map(self._entry, read.items) if entry is not None]
+            self.moves += len(read.changes)
+            entries = [entry for entry in map(self._entry, read.changes) if entry is not None]
             if self._must_rebase:  # one of them cannot be read
                 return
             for entry in entries:
@@ -113,12 +115,7 @@ class Lane:
 
     def _entry(self, item: Item) -> Entry | None:
         change, event = item
-        chosen = self.filter
-        if (
-            change.table_name not in self.tables
-            or (chosen.operations is not None and change.operation not in chosen.operations)
-            or (chosen.tables is not None and change.table_id not in chosen.tables)
-        ):
+        if not self.wanted.includes(change):
             return None
         if event is None:
             self._ask_refresh(f"event {change.sequence} of {change.table_name} cannot be read by this version")
@@ -132,7 +129,7 @@ class Lane:
             self._queues[table_id] = deque((entry,))
             self._ready.append(table_id)
         else:
-            if self.filter.fold:
+            if self._folds:
                 for folded in queue:
                     self._fold(folded, entry)
                 queue.clear()
@@ -257,7 +254,7 @@ class Lane:
 
     def _put_back(self, table_id: int, entry: Entry, delay: float) -> None:
         queue = self._queues[table_id]
-        if self.filter.fold and queue:
+        if self._folds and queue:
             self._fold(entry, queue[0])
         else:
             queue.appendleft(entry)
@@ -312,13 +309,11 @@ class Lane:
     def judged(self, error: str | None, is_stale: bool) -> None:
         """After a health check: open the circuit, or close it."""
         with self.lock:
-            if error is None:
-                self.health.succeeded()
-            else:
-                self.health.failed(error)
+            self.health_failures = 0 if error is None else self.health_failures + 1
+            is_well = self.health_failures < self.config.max_failures
             if self.breaker.state == "half_open":
                 self._probed(error)
-            elif self.breaker.is_closed and (is_stale or not self.health.is_healthy):
+            elif self.breaker.is_closed and (is_stale or not is_well):
                 self.breaker.open("it has not answered on_health for too long" if is_stale else f"unhealthy: {error}")
 
     def _probed(self, error: str | None) -> None:
@@ -339,9 +334,6 @@ class Lane:
             undone = (batch.entries[batch.at].change for batch in self._batches if not batch.is_done())
             return Waiting(self.length, next(undone, None), None if self._must_rebase else self.place)
 
-    def wanted(self) -> Wanted:
-        return Wanted(self.tables, self.filter.operations, self.filter.tables)
-
     def reason(self) -> str | None:
         with self.lock:
             return self.breaker.reason or self._refresh
@@ -356,7 +348,7 @@ class Lane:
         with self.lock:
             if self.breaker.state == "open":
                 return "error"
-            is_well = self.health.failures == 0 and not self._delayed and self._refresh is None
+            is_well = self.health_failures == 0 and not self._delayed and self._refresh is None
             return "active" if is_well and self.breaker.is_closed else "degraded"
 
 

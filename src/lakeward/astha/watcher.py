@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lakeward.astha.events import WATCHED, Event, Operation
-from lakeward.astha.feed import Place, Reader
+from lakeward.astha.feed import Page, Place, Reader
 from lakeward.astha.sql.changes import Change
 from lakeward.logs import log
 from lakeward.registry import Registry
@@ -20,15 +20,6 @@ class Item(NamedTuple):
 
     change: Change
     event: Event[Any] | None
-
-
-class Items(NamedTuple):
-    """Some items in the order in which to handle them, and where the reader stands after them."""
-
-    items: list[Item]
-    within: Place  # between any two of them one stands here, with the former's number
-    after: Place
-    is_last: bool
 
 
 _DECODERS = {name: msgspec.json.Decoder(watched.record) for name, watched in WATCHED.items()}
@@ -72,12 +63,12 @@ class Watcher:
         self._seen = version
         return moved
 
-    def read(self, place: Place, count: int) -> Items:
+    def read(self, place: Place, count: int) -> Page[Item]:
         """Up to `count` changes that come next, decoded. Raises RegistryUnavailable."""
         page = self.reader.read(place, count)
         if page.changes:
             self._found_at = time.monotonic()
-        return Items([Item(change, decode(change)) for change in page.changes], page.within, page.after, page.is_last)
+        return Page([Item(change, decode(change)) for change in page.changes], *page[1:])
 
 
 def decode(change: Change) -> Event[Any] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from lakeward.astha import load_status
+from lakeward.astha.status import load_status_in
 from lakeward.db import dialect
 from lakeward.log import groups
 from lakeward.maintenance.sql import overview
@@ -36,7 +36,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     failed_runs: int  # in the last 24 hours
     open_errors: int
     dead_letters: int  # that wait, or are worked on
-    components: list[dict[str, Any]]  # as `load_status` gives them; None if none has ever run
+    components: list[dict[str, Any]]  # as `astha.load_status` gives them; None if none has ever run
     groups: list[dict[str, Any]]  # (group, lag in records) of consumers
     problems: list[str]  # each with what to do
 
@@ -60,7 +60,7 @@ def status(registry: Registry) -> Status:
             "dead_letters": overview.dead_letters(connection),
         }
         lags = groups.lags(connection, registry)
-    components = load_status(registry)
+        components = load_status_in(connection)
     return Status(
         now=now,
         registry=registry.database.shown_url,

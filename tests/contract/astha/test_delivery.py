@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from lakeward.astha import Astha, Event, feed
+from lakeward.astha import Astha, Event
 from lakeward.db.database import Database
 from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, flood, make_tables, touch
+from tests.support.asthas import Mirror, Recorder, component, flood, load_cursors, make_tables, touch
 from tests.support.registries import changes
 from tests.support.waiting import until
 
@@ -196,7 +196,7 @@ def test_50_000_waiting_events_are_caught_up_with_in_bounded_memory(registry: Re
 
 
 def _cursor_is_stored(registry: Registry) -> bool:
-    return any(cursor.place is not None for cursor in feed.load_cursors(registry))
+    return any(cursor.place is not None for cursor in load_cursors(registry))
 
 
 def test_each_event_is_logged_at_debug_level_with_its_tries(registry: Registry, start: Start) -> None:

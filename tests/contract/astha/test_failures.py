@@ -14,7 +14,7 @@ from lakeward.astha import Astha, Event, RetryConfig, feed
 from lakeward.errors import ParkedEventNotFound
 from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
+from tests.support.asthas import Mirror, Recorder, component, load_cursors, make_tables, quick, touch
 from tests.support.registries import changes
 from tests.support.waiting import until
 
@@ -216,7 +216,9 @@ def test_five_failed_health_checks_in_a_row_open_the_circuit_and_a_good_one_clos
     until(lambda: component(astha).breaker == "open", astha.status)
     assert next(asked) > 5
     assert component(astha).status == "error"
-    assert "unhealthy: on_health says that it does not work" in str(component(astha).reason)
+    assert "on_health says that it does not work" in str(
+        component(astha).reason
+    )  # or so does the probe that came since
     touch(registry, 1, 2)
     touch_files(registry, 1, 1)
     until(lambda: len(other.events) == 1 and component(astha).queue_length == 3, astha.status)
@@ -247,7 +249,7 @@ def test_past_its_bound_the_queue_of_an_open_circuit_turns_into_a_refresh(regist
 
 
 def cursor_of(registry: Registry, name: str) -> feed.Place | None:
-    return {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}[name]
+    return {cursor.subscriber: cursor.place for cursor in load_cursors(registry)}[name]
 
 
 def test_one_whose_on_health_hangs_counts_as_unhealthy(registry: Registry, start: Start) -> None:

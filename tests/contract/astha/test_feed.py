@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from lakeward.astha import events, feed, watcher
 from lakeward.astha.feed import Place, Reader
 from lakeward.astha.sql import changes as store_changes
+from lakeward.astha.sql import cursors
 from lakeward.astha.sql.changes import Change
 from lakeward.cli import development
 from lakeward.db import dialect, lock_order, schema
@@ -26,10 +27,15 @@ from lakeward.registry import Registry, leases
 from lakeward.registry.leases import Lease
 from tests.contract.db import rows
 from tests.support import postgres
-from tests.support.asthas import flood, key_of, make_tables, registry_rows, touch
+from tests.support.asthas import flood, key_of, load_cursors, make_tables, registry_rows, touch
 from tests.support.registries import changes, make_table, open_at, rows_of
 
 TIME = rows.TIME
+
+
+def count_parked(registry: Registry, astha: str) -> dict[str, int]:
+    with registry.database.read() as connection:
+        return cursors.count_parked(connection, astha)
 
 
 def everything(reader: Reader, position: Place, count: int = 1000) -> tuple[Place, list[Change]]:
@@ -89,7 +95,7 @@ def test_a_position_outlives_being_stored(registry: Registry, reader: Reader, le
     make_tables(registry)
     for position in (head, reader.read(head, 2).after):
         feed.save_cursors(registry, lease, "lakeward", {"compactor": (position, {"lag": 1})})
-        (cursor,) = feed.load_cursors(registry)
+        (cursor,) = load_cursors(registry)
         assert (cursor.place, cursor.state, cursor.subscriber) == (position, {"lag": 1}, "compactor")
         assert everything(Reader(registry.database), position) == everything(reader, position)
 
@@ -279,7 +285,7 @@ def test_one_that_is_gone_is_waited_for_until_the_feed_is_too_old_and_then_told_
     _make_old(registry, "compactor")
     feed.trim(registry, keep_seconds=3600)
     assert changes(registry) == []
-    positions = {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}
+    positions = {cursor.subscriber: cursor.place for cursor in load_cursors(registry)}
     assert positions["compactor"] is None and positions["snapshotter"] is not None
 
 
@@ -302,7 +308,7 @@ def test_one_that_comes_back_is_waited_for_again(registry: Registry, reader: Rea
     taken = feed.take_up(registry, lease, "lakeward", ["compactor"])
     assert {cursor.subscriber: cursor.place for cursor in taken}["compactor"] == gone
     feed.trim(registry, keep_seconds=3600)
-    positions = {cursor.subscriber: cursor.place for cursor in feed.load_cursors(registry)}
+    positions = {cursor.subscriber: cursor.place for cursor in load_cursors(registry)}
     assert positions == {"compactor": gone, "snapshotter": None}
     assert len(changes(registry)) == 6
 
@@ -360,7 +366,7 @@ def test_cursors_are_stored_by_who_has_the_lease_alone(registry: Registry, reade
     leases.release(registry, lease)
     with pytest.raises(LeaseLost):
         feed.save_cursors(registry, lease, "lakeward", {"compactor": (reader.head(), {})})
-    assert feed.load_cursors(registry) == []
+    assert load_cursors(registry) == []
 
 
 # Parked events --------------------------------------------------------------------------------------------------------
@@ -374,8 +380,8 @@ def test_an_event_is_parked_once_for_each_subscriber(registry: Registry, reader:
         ("compactor", change.sequence),
         ("snapshotter", change.sequence),
     ]
-    assert feed.count_parked(registry, "lakeward") == {"compactor": 1, "snapshotter": 1}
-    assert feed.list_parked(registry, "other") == [] and feed.count_parked(registry, "other") == {}
+    assert count_parked(registry, "lakeward") == {"compactor": 1, "snapshotter": 1}
+    assert feed.list_parked(registry, "other") == [] and count_parked(registry, "other") == {}
     feed.discard(registry, feed.list_parked(registry)[0].parked_id)
     assert [each.subscriber for each in feed.list_parked(registry)] == ["snapshotter"]
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 
 import pytest
+import sqlalchemy as sa
 
 from lakeward.astha import feed, load_status
-from lakeward.astha.feed import Reader
+from lakeward.astha.feed import Behind, Place, Reader
 from lakeward.astha.sql.changes import Wanted
+from lakeward.maintenance import status
 from lakeward.registry import Registry
 from tests.contract.astha.conftest import Start
 from tests.support.asthas import Recorder, component, make_tables, touch
 from tests.support.waiting import until
 
 WANTED = Wanted(["table_files", "table_stats"])
+
+
+def behind(registry: Registry, place: Place, wanted: Wanted) -> Behind:
+    with registry.database.read() as connection:
+        return feed.behind(connection, place, wanted)
 
 
 def test_lag_is_what_waits_in_memory_and_what_a_full_queue_has_left_in_the_feed(
@@ -63,6 +70,20 @@ def test_the_stored_cursor_tells_the_lag_when_nobody_is_active(registry: Registr
     assert stored["lag_events"] == 7 and stored["lag_seconds"] > 0
 
 
+def test_how_a_lakehouse_is_is_read_in_one_transaction(registry: Registry, start: Start) -> None:
+    make_tables(registry)
+    told = Recorder()
+    astha = start(told)
+    touch(registry, 1, 2)
+    until(lambda: len(told.events) == 2)
+    assert astha.stop()
+    begun: list[object] = []
+    sa.event.listen(registry.database.engine, "begin", begun.append)
+    found = status.status(registry)
+    assert len(begun) == 1
+    assert [(each["name"], each["status"]) for each in found.components] == [("compactor", "dead")]
+
+
 def test_what_is_met_in_any_place_of_the_way_through_the_feed_is_not_behind(registry: Registry) -> None:
     """On PostgreSQL a place is two snapshots and a number: each step of it counts what is left, and nothing twice."""
     make_tables(registry)
@@ -72,13 +93,13 @@ def test_what_is_met_in_any_place_of_the_way_through_the_feed_is_not_behind(regi
     touch(registry, 1, 5, at_once=True)
     left, met = 10, 0
     while left:
-        assert feed.behind(registry, position, WANTED).count == left
+        assert behind(registry, position, WANTED).count == left
         page = reader.read(position, 3)
         met += len(page.changes)
         position, left = page.after, 10 - met
-    assert feed.behind(registry, position, WANTED).count == 0
+    assert behind(registry, position, WANTED).count == 0
     page = reader.read(position, 3)
-    assert not page.changes and feed.behind(registry, page.after, WANTED).oldest is None
+    assert not page.changes and behind(registry, page.after, WANTED).oldest is None
 
 
 def test_what_is_not_committed_is_not_behind(registry: Registry) -> None:
@@ -86,12 +107,12 @@ def test_what_is_not_committed_is_not_behind(registry: Registry) -> None:
     position = Reader(registry.database).head()
     if registry.database.is_sqlite:
         touch(registry, 1, 1)
-        assert feed.behind(registry, position, WANTED).count == 1
+        assert behind(registry, position, WANTED).count == 1
         return
     with registry.database.transaction() as open_:
         open_.exec_driver_sql("UPDATE table_stats SET row_count = row_count + 1 WHERE table_id = 1")
-        assert feed.behind(registry, position, WANTED).count == 0
-    assert feed.behind(registry, position, WANTED).count == 1
+        assert behind(registry, position, WANTED).count == 0
+    assert behind(registry, position, WANTED).count == 1
 
 
 def test_counting_stops_after_a_bound(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,4 +120,4 @@ def test_counting_stops_after_a_bound(registry: Registry, monkeypatch: pytest.Mo
     position = Reader(registry.database).head()
     touch(registry, 1, 6)
     monkeypatch.setattr(feed, "COUNT_LIMIT", 4)
-    assert feed.behind(registry, position, WANTED).count == 4
+    assert behind(registry, position, WANTED).count == 4

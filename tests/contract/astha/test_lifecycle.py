@@ -9,17 +9,18 @@ import pytest
 
 from lakeward.astha import Astha, Event, RetryConfig, feed, load_status
 from lakeward.astha import astha as astha_module
+from lakeward.astha.sql import cursors
 from lakeward.astha.watcher import Watcher
 from lakeward.errors import DatabaseError, LeaseLost, RegistryUnavailable
 from lakeward.registry import Registry, leases
 from tests.contract.astha.conftest import Start
-from tests.support.asthas import Mirror, Recorder, component, make_tables, quick, touch
+from tests.support.asthas import Mirror, Recorder, component, load_cursors, make_tables, quick, touch
 from tests.support.registries import changes, rows_of
 from tests.support.waiting import until
 
 
 def cursor(registry: Registry, name: str = "compactor") -> feed.Place | None:
-    return {each.subscriber: each.place for each in feed.load_cursors(registry)}.get(name)
+    return {each.subscriber: each.place for each in load_cursors(registry)}.get(name)
 
 
 def test_stop_finishes_what_is_in_hand_and_the_next_start_goes_on_after_it(registry: Registry, start: Start) -> None:
@@ -322,7 +323,7 @@ def test_status_is_shown_while_the_registry_does_not_answer(
     def fail(*_: Any) -> Any:
         raise RegistryUnavailable("gone")
 
-    monkeypatch.setattr(feed, "count_parked", fail)
+    monkeypatch.setattr(cursors, "count_parked", fail)
     assert component(astha).parked == 0
 
 

@@ -2,34 +2,8 @@ from __future__ import annotations
 
 import threading
 
-from lakeward.astha.breaker import Breaker
-from lakeward.astha.health import HealthChecker, Probe
+from lakeward.astha.health import Breaker, Probe
 from tests.support.waiting import until
-
-
-def test_a_checker_starts_healthy_and_counts_failures_in_a_row() -> None:
-    checker = HealthChecker(max_failures=5)
-    assert checker.is_healthy
-    for number in range(1, 5):
-        checker.failed(f"no {number}")
-        assert checker.is_healthy and checker.failures == number and checker.error == f"no {number}"
-    checker.failed("no 5")
-    assert not checker.is_healthy
-
-
-def test_one_success_makes_a_checker_forget_its_failures() -> None:
-    checker = HealthChecker(max_failures=2)
-    checker.failed("no")
-    checker.succeeded()
-    checker.failed("no")
-    assert checker.is_healthy and checker.failures == 1
-    checker.failed("no")
-    checker.succeeded()
-    assert checker.is_healthy and checker.error is None
-
-
-def test_the_default_is_five_failures() -> None:
-    assert HealthChecker().max_failures == 5
 
 
 def test_a_probe_says_what_is_wrong() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lakeward.astha import TABLE_FILES, AsthaConfig, Event, RetryConfig, WatchedTable
-from lakeward.astha.entries import Entry, Filter, Task
-from lakeward.astha.feed import Place
+from lakeward.astha.entries import Entry, Task
+from lakeward.astha.feed import Page, Place
 from lakeward.astha.router import Lane, groups
-from lakeward.astha.sql.changes import Change
-from lakeward.astha.watcher import Item, Items
+from lakeward.astha.sql.changes import Change, Wanted
+from lakeward.astha.watcher import Item
 from tests.contract.db.rows import TIME
 
 LIMIT, PAGE, WORKERS = 6, 4, 2
@@ -55,7 +55,9 @@ def item(sequence: int, table_id: int, *, is_readable: bool = True) -> Item:
 
 def make_lane(*, fold: bool = False) -> Lane:
     """A lane in which nobody waits: where there is nothing to do, NothingToDo says so."""
-    lane = Lane(Stub(), Filter(fold=fold), AsthaConfig(queue_limit=LIMIT, workers=WORKERS, retry=AT_ONCE))
+    lane = Lane(
+        Stub(), Wanted([TABLE_FILES]), AsthaConfig(queue_limit=LIMIT, workers=WORKERS, retry=AT_ONCE), folds=fold
+    )
 
     def refuse(_: float | None = None) -> bool:
         raise NothingToDo
@@ -95,7 +97,7 @@ class LaneModel(RuleBasedStateMachine):
             found = self.feed[position.sequence : position.sequence + count]
             after = at(position.sequence + len(found))
             for lane in lanes:
-                lane.put(Items(found, position, after, len(found) < count), position)
+                lane.put(Page(found, position, after, len(found) < count), position)
         self.take()
 
     @rule()
@@ -217,7 +219,7 @@ def test_what_was_read_from_elsewhere_is_not_taken() -> None:
     """The lane was moved between the read and the put."""
     lane = make_lane()
     lane.begin(at(5))
-    lane.put(Items([item(4, 1)], at(3), at(4), True), at(3))
+    lane.put(Page([item(4, 1)], at(3), at(4), True), at(3))
     assert (lane.length, lane.place) == (0, at(5))
 
 
@@ -225,5 +227,15 @@ def test_a_lane_of_which_nothing_is_wanted_in_a_page_still_moves_on() -> None:
     lane = make_lane()
     lane.begin(at(0))
     other = Change(1, "tables", "INSERT", 1, "{}", TIME)
-    lane.put(Items([Item(other, None)], at(0), at(1), True), at(0))
+    lane.put(Page([Item(other, None)], at(0), at(1), True), at(0))
     assert (lane.length, lane.done_up_to()) == (0, at(1))
+
+
+def test_so_many_health_checks_that_fail_in_a_row_open_the_circuit_and_one_success_forgets_them() -> None:
+    lane = Lane(Stub(), Wanted([TABLE_FILES]), AsthaConfig())
+    for error in (*["no"] * 4, None, *["no"] * 4):
+        lane.judged(error, is_stale=False)
+        assert lane.breaker.is_closed
+    assert lane.status() == "degraded"
+    lane.judged("the fifth", is_stale=False)
+    assert lane.status() == "error" and lane.breaker.reason == "unhealthy: the fifth"

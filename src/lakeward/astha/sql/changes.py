@@ -135,6 +135,13 @@ class Wanted(NamedTuple):
     operations: Collection[str] | None = None
     table_ids: Collection[int] | None = None  # lakehouse tables
 
+    def includes(self, change: Change) -> bool:
+        return (
+            change.table_name in self.tables
+            and (self.operations is None or change.operation in self.operations)
+            and (self.table_ids is None or change.table_id in self.table_ids)
+        )
+
 
 def count_after(connection: sa.Connection, sequence: int, wanted: Wanted, limit: int) -> tuple[int, datetime | None]:
     """SQLite: of the next `limit` rows with a higher number, how many are wanted, and when the oldest of them was made."""

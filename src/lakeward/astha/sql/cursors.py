@@ -54,12 +54,9 @@ def park(connection: sa.Connection, row: Mapping[str, Any]) -> bool:
     return True
 
 
-def parked(
-    connection: sa.Connection, astha: str | None = None, *, after: int = 0, limit: int | None = None
-) -> list[sa.Row[Any]]:
-    """Rows of parked_events, oldest first, with a higher parked_id than `after`."""
-    query = sa.select(parked_events).where(_p.parked_id > after, equal(_p.astha, astha))
-    return list(connection.execute(query.order_by(_p.parked_id).limit(limit)))
+def parked(connection: sa.Connection, astha: str | None = None) -> list[sa.Row[Any]]:
+    """Rows of parked_events, oldest first."""
+    return list(connection.execute(sa.select(parked_events).where(equal(_p.astha, astha)).order_by(_p.parked_id)))
 
 
 def discard(connection: sa.Connection, parked_id: int) -> bool:
