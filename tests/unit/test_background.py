@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -30,10 +32,28 @@ class Steps:
         return answer
 
 
+class Holding(Steps):
+    """A step that is under way until it may end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.may_end = threading.Event(), threading.Event()
+
+    def __call__(self) -> float | None:
+        self.entered.set()
+        self.may_end.wait(10)
+        return super().__call__()
+
+
+def awake(step: Callable[[], float | None], name: str = "test", **options: Any) -> Worker:
+    worker = Worker(name, step, **options)
+    worker.wake()
+    return worker
+
+
 def test_a_step_is_done_again_in_the_seconds_that_it_gives_and_not_before_it_is_woken() -> None:
     steps = Steps(0.01, 0.01)
-    worker = Worker("test", steps)
-    worker.wake()
+    worker = awake(steps)
     until(lambda: steps.count == 3)
     time.sleep(0.05)
     assert steps.count == 3
@@ -53,19 +73,12 @@ def test_the_soonest_wake_counts() -> None:
 
 
 def test_what_is_woken_within_a_step_is_done_once_more() -> None:
-    entered, may_end, steps = threading.Event(), threading.Event(), Steps()
-
-    def step() -> float | None:
-        entered.set()
-        may_end.wait(10)
-        return steps()
-
-    worker = Worker("test", step)
-    worker.wake()
-    assert entered.wait(10)
+    steps = Holding()
+    worker = awake(steps)
+    assert steps.entered.wait(10)
     worker.wake()
     worker.wake()
-    may_end.set()
+    steps.may_end.set()
     until(lambda: steps.count == 2)
     assert worker.stop(10)
     assert steps.count == 2
@@ -73,8 +86,7 @@ def test_what_is_woken_within_a_step_is_done_once_more() -> None:
 
 def test_without_more_to_do_the_thread_ends_and_a_wake_starts_another() -> None:
     steps = Steps(None, None)
-    worker = Worker("test", steps, linger=0.02)
-    worker.wake()
+    worker = awake(steps, linger=0.02)
     until(lambda: steps.count == 1 and not worker.is_alive)
     worker.wake()
     until(lambda: steps.count == 2)
@@ -86,8 +98,7 @@ def test_what_a_step_raises_is_told_and_tried_again_after_growing_waits_until_it
     told: list[str] = []
     steps = Steps(ValueError("once"), LeaseHeld("twice"))
     retry = RetryConfig(initial_delay=0.01, max_delay=0.02)
-    worker = Worker("test", steps, retry=retry, failed=lambda error: told.append(str(error)))
-    worker.wake()
+    worker = awake(steps, retry=retry, failed=lambda error: told.append(str(error)))
     until(lambda: steps.count == 3)
     assert told == ["once", "twice"]
     assert worker.stop(10)
@@ -96,8 +107,7 @@ def test_what_a_step_raises_is_told_and_tried_again_after_growing_waits_until_it
 def test_by_itself_a_failure_is_logged_under_the_name_of_the_work() -> None:
     steps = Steps(LeaseHeld("others have it"))
     with capture_logs() as logs:
-        worker = Worker("lakeward-upkeep", steps, retry=steady(0.01))
-        worker.wake()
+        worker = awake(steps, "lakeward-upkeep", retry=steady(0.01))
         until(lambda: steps.count == 2)
         assert worker.stop(10)
     assert [(each["event"], each["work"], each["code"]) for each in logs] == [
@@ -106,18 +116,11 @@ def test_by_itself_a_failure_is_logged_under_the_name_of_the_work() -> None:
 
 
 def test_a_stop_waits_for_the_step_in_hand_and_nothing_starts_it_again() -> None:
-    entered, may_end, steps = threading.Event(), threading.Event(), Steps()
-
-    def step() -> float | None:
-        entered.set()
-        may_end.wait(10)
-        return steps()
-
-    worker = Worker("test", step)
-    worker.wake()
-    assert entered.wait(10)
+    steps = Holding()
+    worker = awake(steps)
+    assert steps.entered.wait(10)
     assert not worker.stop(0.01), "the step is under way"
-    may_end.set()
+    steps.may_end.set()
     assert worker.stop(10)
     worker.wake()
     assert not worker.is_alive
@@ -131,8 +134,7 @@ def test_a_step_may_stop_its_own_worker() -> None:
         stopped.append(worker.stop())
         return 0.0
 
-    worker = Worker("test", step)
-    worker.wake()
+    worker = awake(step)
     until(lambda: stopped == [True] and not worker.is_alive)
 
 
@@ -157,8 +159,7 @@ def test_a_step_that_ends_its_thread_leaves_a_worker_that_is_not_alive() -> None
     def step() -> float:
         raise SystemExit
 
-    worker = Worker("test", step)
-    worker.wake()
+    worker = awake(step)
     until(lambda: not worker.is_alive)
 
 

@@ -24,7 +24,7 @@ class MetadataManager(Awaited):
 
     async def run(self, call: Callable[[Manager], T]) -> T:
         """What a function makes of the manager, in one thread: several operations in one transaction, say."""
-        return await self._threads.run(call, self._front)
+        return await self._run(lambda: call(self._front))
 
     initialize = awaited(Manager.initialize)
     update_stream_position = awaited(Manager.update_stream_position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -17,39 +17,24 @@ THREADS = 8
 CHUNK = 1_000  # items of an iterator that are fetched together
 
 
-class Threads:
-    """A small executor. SQLite blocks, and so does the lock at which its writers queue: neither may hold up the loop."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(THREADS, "lakeward-aio")
-
-    async def run(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """The result of a call. One that is cancelled goes on in its thread to its end: a transaction is never cut."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: call(*arguments, **named))
-
-    async def iterate(self, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """An iterator's items, fetched some at a time."""
-        items = await self.run(make)
-        while chunk := await self.run(lambda: list(itertools.islice(items, CHUNK))):
-            for item in chunk:
-                yield item
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._executor.shutdown)
-
-
 class Awaited:
-    """A front whose methods run in threads of its own, each by the method of the same name of the front that it stands for."""
+    """A front whose methods run in threads of its own, each by the method of the same name of the front that it stands for.
+
+    SQLite blocks, and so does the lock at which its writers queue: neither may hold up the loop.
+    """
 
     def __init__(self, front: Any) -> None:
         self._front = front
-        self._threads = Threads()
+        self._executor = ThreadPoolExecutor(THREADS, "lakeward-aio")
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        """The result of a call. One that is cancelled goes on in its thread to its end: a transaction is never cut."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def close(self) -> None:
         """Close what it stands for, and end the threads."""
-        await self._threads.run(self._front.close)
-        await self._threads.close()
+        await self._run(self._front.close)
+        await asyncio.to_thread(self._executor.shutdown)
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +47,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     """A method of a front, to await."""
 
     async def run(self: Awaited, /, *arguments: P.args, **named: P.kwargs) -> T:
-        return await self._threads.run(method, self._front, *arguments, **named)
+        return await self._run(lambda: method(self._front, *arguments, **named))
 
     return update_wrapper(run, method)
 
@@ -70,8 +55,11 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 def iterated(method: Callable[Concatenate[Any, P], Iterable[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
     """A method of a front that gives many things, to iterate over."""
 
-    def run(self: Awaited, /, *arguments: P.args, **named: P.kwargs) -> AsyncIterator[T]:
-        return self._threads.iterate(lambda: iter(method(self._front, *arguments, **named)))
+    async def run(self: Awaited, /, *arguments: P.args, **named: P.kwargs) -> AsyncIterator[T]:
+        items = await self._run(lambda: iter(method(self._front, *arguments, **named)))
+        while chunk := await self._run(lambda: list(itertools.islice(items, CHUNK))):
+            for item in chunk:
+                yield item
 
     shown: Any = update_wrapper(run, method)
     shown.__signature__ = inspect.signature(method).replace(return_annotation=AsyncIterator)

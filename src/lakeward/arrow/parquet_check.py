@@ -149,10 +149,10 @@ def _column_with_nulls(
     """The first required column that has nulls: by the footer, and where that does not say, by its data."""
     unknown: list[str] = []
     leaf_names = [field.name for field in schema for _ in statistics.leaf_field_ids([field])]
-    for (position, _), field in zip(plan.columns, wanted.schema, strict=True):
-        if position is None or field.nullable or not schema.field(position).nullable:
+    for (index, _), field in zip(plan.columns, wanted.schema, strict=True):
+        if index is None or field.nullable or not schema.field(index).nullable:
             continue
-        name = schema.field(position).name
+        name = schema.field(index).name
         count = None if pt.is_nested(field.type) else _null_count(metadata, leaf_names.index(name))
         if count:
             return str(field.name)

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from lakeward import lossless_json
-from lakeward.arrow.broken_rows import BrokenRow, BrokenRows
+from lakeward.arrow.broken_rows import BrokenRows
 from lakeward.errors import FileRefused, InvalidInput
-from lakeward.lake.invalid_rows_rule import rule_of
 from lakeward.ops import dead_letters, redaction
 from lakeward.ops.records.operations import OperationType
 from lakeward.tables.records.files import Batch
+from lakeward.tables.records.properties import INVALID_ROWS, INVALID_ROWS_MAX, REDACTED_COLUMNS
 from lakeward.tables.records.tables import Table, TableMetadata
 
 
 def broken_rows(metadata: TableMetadata) -> BrokenRows | None:
     """Where a write's rows go that do not fit; None where the table refuses them."""
-    rule = rule_of(metadata.properties)
-    return BrokenRows(rule.max) if rule.keeps else None
+    keeps = INVALID_ROWS.of(metadata.properties) == "dead-letter"
+    return BrokenRows(INVALID_ROWS_MAX.of(metadata.properties)) if keeps else None
 
 
 def letters_of(
@@ -35,7 +35,7 @@ def letters_of(
     """
     if broken is None or not broken.rows:
         return []
-    redacted = rule_of(metadata.properties).redacted
+    redacted = REDACTED_COLUMNS.of(metadata.properties)
     key = {} if batch is None else {"batch": [batch.stream, batch.batch_id]}
     return [
         dead_letters.prepare(
@@ -43,7 +43,7 @@ def letters_of(
             table.name,
             OperationType.INSERT,
             _kept(row.record) if isinstance(row.record, Mapping) or not redacted else redaction.HIDDEN,
-            error_message=_message(row, redacted),
+            error_message=f"{row.reason}: {_without_values(row.message, redacted) or row.message}",
             envelope={"reason": row.reason, **row.origin, **key},
             redact_columns=redacted,
         )
@@ -53,30 +53,15 @@ def letters_of(
 
 def _kept(record: Any) -> Any:
     """The row, with the repr of a value that is of a type the registry cannot keep."""
-    if not isinstance(record, Mapping):
-        return _value(record)
     try:
         lossless_json.dumps(record)
     except (InvalidInput, ValueError):
-        return {name: _value(value) for name, value in record.items()}
+        return {name: _kept(value) for name, value in record.items()} if isinstance(record, Mapping) else repr(record)
     return record
 
 
-def _value(value: Any) -> Any:
-    try:
-        lossless_json.dumps(value)
-    except (InvalidInput, ValueError):
-        return repr(value)
-    return value
-
-
-def _message(row: BrokenRow, redacted: Collection[str]) -> str:
-    """Why the row does not fit. A message may quote a part of the value, so that one of a redacted column says the rule alone."""
-    return f"{row.reason}: {_without_values(row.message, redacted) or row.message}"
-
-
 def _without_values(message: str, redacted: Collection[str]) -> str | None:
-    """In place of a message that names a redacted column; None for another."""
+    """In place of a message that names a redacted column, of whose value it may quote a part; None for another."""
     hidden = next((name for name in redacted if name.lower() in message.lower()), None)
     return None if hidden is None else f"column {hidden!r}, whose values are not shown"
 
@@ -87,7 +72,7 @@ def values_hidden(metadata: TableMetadata) -> Iterator[None]:
     try:
         yield
     except FileRefused as error:
-        message = _without_values(str(error), rule_of(metadata.properties).redacted)
+        message = _without_values(str(error), REDACTED_COLUMNS.of(metadata.properties))
         if message is None:
             raise
         # Without the first one in its trace.

@@ -36,10 +36,11 @@ def ensure(registry: Registry, group_id: str) -> None:
 def ensure_in(connection: sa.Connection, registry: Registry, group_id: str, now: datetime) -> int:
     """The group's key; the group is not deleted before the transaction ends."""
     _check_name(group_id)
-    found = groups.shared_key(connection, registry.warehouse.warehouse_id, group_id)
+    warehouse_id = registry.warehouse.warehouse_id
+    found = groups.key(connection, warehouse_id, group_id, share=True)
     if found is None:
-        groups.insert(connection, registry.warehouse.warehouse_id, group_id, now)
-        found = groups.shared_key(connection, registry.warehouse.warehouse_id, group_id)
+        groups.insert(connection, warehouse_id, group_id, now)
+        found = groups.key(connection, warehouse_id, group_id, share=True)
     assert found is not None
     return found
 

@@ -46,23 +46,12 @@ def add(registry: Registry, new: Sequence[SegmentInfo]) -> int:
         now = dialect.now(connection)
         found = [topics.load_in(connection, registry, name) for name in by_topic]
         for topic in sorted(found, key=lambda each: each.topic_id):  # two writers take locks in one order
-            add_in(connection, topic, by_topic[topic.name], now)
+            infos = by_topic[topic.name]
+            numbers = {info.partition_id for info in infos}
+            for number, partition in topics.locked_partitions(connection, topic, numbers).items():
+                _fitting(connection, topic, partition, [info for info in infos if info.partition_id == number])
+            insert_in(connection, topic, infos, now)
     return len(new)
-
-
-def add_in(
-    connection: sa.Connection,
-    topic: Topic,
-    infos: Sequence[SegmentInfo],
-    now: datetime,
-) -> None:
-    """As `add`, of one topic, in the caller's transaction."""
-    by_partition: dict[int, list[SegmentInfo]] = defaultdict(list)
-    for info in infos:
-        by_partition[info.partition_id].append(info)
-    for number, partition in topics.locked_partitions(connection, topic, by_partition).items():
-        _fitting(connection, topic, partition, by_partition[number])
-    insert_in(connection, topic, infos, now)
 
 
 def insert_in(

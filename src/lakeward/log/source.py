@@ -228,27 +228,29 @@ def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:
 
 
 # Batches ------------------------------------------------------------------------------------------------------------------
-class _BatchReader(_Shipped, DataSourceReader):
+class _Reader(_Shipped):
     def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:
         self._options, self._known = options, known
-
-    def partitions(self) -> list[InputPartition]:
-        with _Reading(self._options, self._known) as reading:
-            starts = {t.name: reading.where(reading.starting, EARLIEST, t, ending=False) for t in reading.topics}
-            ends = {t.name: reading.where(reading.ending, LATEST, t, ending=True) for t in reading.topics}
-            return reading.tasks(reading.slices(starts, ends))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Task)
         return partition.batches()
 
 
+class _BatchReader(_Reader, DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        with _Reading(self._options, self._known) as reading:
+            starts = {t.name: reading.where(reading.starting, EARLIEST, t, ending=False) for t in reading.topics}
+            ends = {t.name: reading.where(reading.ending, LATEST, t, ending=True) for t in reading.topics}
+            return reading.tasks(reading.slices(starts, ends))
+
+
 # Streams ------------------------------------------------------------------------------------------------------------------
-class _StreamReader(_Shipped, DataSourceStreamReader):
+class _StreamReader(_Reader, DataSourceStreamReader):
     """One process of Spark's calls all but `read`, one call after the other; tasks call `read`."""
 
     def __init__(self, options: dict[str, str], known: Sequence[Topic]) -> None:
-        self._options, self._known = options, known
+        super().__init__(options, known)
         self._run: StreamRun | None = None  # of a stream with a group, from its first batch on
         self._group_key: int | None = None  # of the group that it plans and commits for
         self._ends: dict[int, dict[int, int]] | None = None  # by topic id: where a stream with an end stops
@@ -301,10 +303,6 @@ class _StreamReader(_Shipped, DataSourceStreamReader):
             if self._run is not None:
                 self._run.planned(end, slices)
             return reading.tasks(slices)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Task)
-        return partition.batches()
 
     def commit(self, end: Offsets) -> None:
         with _Reading(self._options, self._known) as reading, self._told():

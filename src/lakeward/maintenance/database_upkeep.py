@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
-import sqlalchemy as sa
 
 from lakeward.db import schema, upkeep_postgresql, upkeep_sqlite
 from lakeward.db import sizes as size_store
@@ -189,11 +188,7 @@ def _look_after_postgresql(database: Database) -> UpkeepResult:
 def _vacuum_postgresql(database: Database, full: bool) -> tuple[int, int]:
     """(bytes before, bytes after)."""
     with database.outside_transactions() as connection:
-        before = _bytes(connection)
+        before = size_store.sizes(connection).bytes
         for name in schema.metadata.tables:
             upkeep_postgresql.vacuum(connection, name, full=full)
-        return before, _bytes(connection)
-
-
-def _bytes(connection: sa.Connection) -> int:
-    return size_store.sizes(connection).bytes
+        return before, size_store.sizes(connection).bytes

@@ -49,9 +49,8 @@ def status(registry: Registry) -> Status:
     """What runs, what waits, what failed, and what to do about it; only the registry is read."""
     with registry.database.read() as connection:
         now = dialect.now(connection)
-        tables, rows, files, size = overview.sizes(connection)
-        pending_files, pending_bytes, pending_tables, since = overview.pending(connection)
-        counts = {
+        sizes: dict[str, Any] = {**overview.sizes(connection), **overview.pending(connection)}
+        counts: dict[str, Any] = {
             "set_aside_files": overview.set_aside(connection),
             "dead_writes": overview.dead_writes(connection, now),
             "running_runs": overview.runs(connection, "running"),
@@ -65,14 +64,7 @@ def status(registry: Registry) -> Status:
         now=now,
         registry=registry.database.shown_url,
         warehouse=registry.warehouse.location,
-        tables=tables,
-        rows=rows,
-        files=files,
-        bytes=size,
-        pending_files=pending_files,
-        pending_bytes=pending_bytes,
-        pending_tables=pending_tables,
-        pending_since=since,
+        **sizes,
         components=components,
         groups=[{"group": group, "lag": sum(each.lag for each in lag)} for group, lag in lags.items()],
         problems=[*_counted(counts), *_components(components)],

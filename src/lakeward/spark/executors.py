@@ -65,11 +65,10 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
     prefix, count = target.intent.prefix + "trial/", _tasks(spark)
     try:
         write(spark.range(0, count, 1, count), prefix)
-    except ExecutorsUnfit:
-        target.outlived.set()
-        raise
     except Exception as error:
         target.outlived.set()
+        if isinstance(error, ExecutorsUnfit):
+            raise
         raise ExecutorsUnfit(
             no_keys(error, master_of(spark))
             or f"the executors of {master_of(spark)} cannot write below {place} ({_cause(error)}); nothing was written: check that "
@@ -125,10 +124,8 @@ def check_lakeward(spark: SparkSession, need: str) -> None:
     asked = F.udf(missing, "string", useArrow=False)
     count = _tasks(spark)
     try:
-        rows = (
-            spark.range(0, count, 1, count).select(asked("id").alias("why")).where("why IS NOT NULL").limit(1).collect()
-        )
-        why = rows[0]["why"] if rows else None
+        row = spark.range(0, count, 1, count).select(asked("id").alias("why")).where("why IS NOT NULL").first()
+        why = None if row is None else row["why"]
     except PySparkException as error:
         why = f"Python does not run there, or breaks off: {_cause(error)}"
     if why is not None:

@@ -65,7 +65,8 @@ def spark_conf(
         stage: "org.apache.iceberg.spark.SparkRewriteTableCatalog",
     }
     if s3 is not None:
-        conf |= _s3a(s3)
+        conf |= {_HADOOP + key: value for key, value in _s3_options(s3)[1].items()}
+        conf[f"{_HADOOP}fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     return conf | toolchain.spark_jars_conf(s3 is not None) if jars else conf
 
 
@@ -86,43 +87,33 @@ def _rest_catalog(name: str, url: str, token: str | None, s3: Mapping[str, Any] 
             "token-refresh-enabled": "false",
         }
     if s3 is not None:
-        options |= _s3_file_io(s3)
+        options |= _s3_options(s3)[0]
     return {
         prefix: "org.apache.iceberg.spark.SparkCatalog",
         **{f"{prefix}.{key}": value for key, value in options.items()},
     }
 
 
-def _path_style(s3: Mapping[str, Any]) -> bool:
-    """As the S3 storage engine has it: true for an endpoint of one's own unless told otherwise."""
-    return bool(s3.get("path_style", s3.get("endpoint") is not None))
+# Settings of the S3 storage engine, as Iceberg's S3FileIO has them, for tables' files and metadata; and as Hadoop's s3a has them,
+# for what Spark reads by itself: files that are no part of an Iceberg snapshot.
+_S3_NAMES = {
+    "endpoint": ("s3.endpoint", "fs.s3a.endpoint"),
+    "region": ("client.region", "fs.s3a.endpoint.region"),
+    "access_key": ("s3.access-key-id", "fs.s3a.access.key"),
+    "secret_key": ("s3.secret-access-key", "fs.s3a.secret.key"),
+    "session_token": ("s3.session-token", "fs.s3a.session.token"),
+    "path_style": ("s3.path-style-access", "fs.s3a.path.style.access"),
+}
 
 
-def _s3_file_io(s3: Mapping[str, Any]) -> dict[str, str]:
-    """Iceberg's S3FileIO: tables' files and metadata."""
-    options = {
-        "s3.endpoint": s3.get("endpoint"),
-        "client.region": s3.get("region") or ("us-east-1" if s3.get("endpoint") else None),
-        "s3.access-key-id": s3.get("access_key"),
-        "s3.secret-access-key": s3.get("secret_key"),
-        "s3.session-token": s3.get("session_token"),
-        "s3.path-style-access": "true" if _path_style(s3) else None,
-    }
-    return {key: str(value) for key, value in options.items() if value is not None}
-
-
-def _s3a(s3: Mapping[str, Any]) -> dict[str, str]:
-    """Hadoop's s3a, for what Spark reads by itself: files that are no part of an Iceberg snapshot."""
-    options = {
-        "fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "fs.s3a.endpoint": s3.get("endpoint"),
-        "fs.s3a.endpoint.region": s3.get("region") or ("us-east-1" if s3.get("endpoint") else None),
-        "fs.s3a.access.key": s3.get("access_key"),
-        "fs.s3a.secret.key": s3.get("secret_key"),
-        "fs.s3a.session.token": s3.get("session_token"),
-        "fs.s3a.path.style.access": "true" if _path_style(s3) else None,
-    }
-    return {f"spark.hadoop.{key}": str(value) for key, value in options.items() if value is not None}
+def _s3_options(s3: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """(S3FileIO's options, s3a's)."""
+    own = s3.get("endpoint") is not None
+    # As the engine has it: true for an endpoint of one's own unless told otherwise.
+    path_style = "true" if s3.get("path_style", own) else None
+    values = {**s3, "region": s3.get("region") or ("us-east-1" if own else None), "path_style": path_style}
+    pairs = [(names, str(values[key])) for key, names in _S3_NAMES.items() if values.get(key) is not None]
+    return {names[0]: value for names, value in pairs}, {names[1]: value for names, value in pairs}
 
 
 def spark_session(

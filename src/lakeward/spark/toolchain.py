@@ -124,14 +124,10 @@ def _wrapped(java: Path) -> Path:
     trust = ""
     if certificates := trusted_certificates():
         _replace(home / "trusted.jks", java_store(certificates))
-        trust = f"-Djavax.net.ssl.trustStore={_quoted(home / 'trusted.jks')} "
+        trust = f"-Djavax.net.ssl.trustStore={shlex.quote(str(home / 'trusted.jks'))} "
     text = _WRAPPER.format(java=str(java).replace("'", "'\\''"), trust=trust)
     _replace(home / "bin" / "java", text.encode(), mode=0o755)
     return home / "bin" / "java"
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 def _replace(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -266,12 +262,12 @@ def _fetch(packages: Packages, folder: Path) -> None:
     request = folder / "ivy.xml"
     request.write_text(_ivy_file(packages))
     # Ivy keeps what it has got, so a second try after a lost connection goes on where the first one stopped.
-    tries = [_run_ivy(request, folder)]
-    if tries[-1].returncode != 0:
-        tries.append(_run_ivy(request, folder))
+    ivy = _run_ivy(request, folder)
+    if ivy.returncode != 0:
+        ivy = _run_ivy(request, folder)
     jars = sorted(jar.name for jar in folder.glob("*.jar"))
-    if tries[-1].returncode != 0 or not jars:
-        tail = "\n".join((tries[-1].stdout + tries[-1].stderr).strip().splitlines()[-15:])
+    if ivy.returncode != 0 or not jars:
+        tail = "\n".join((ivy.stdout + ivy.stderr).strip().splitlines()[-15:])
         raise SparkMissing(f"could not fetch Spark's jars (is Maven Central reachable?); Ivy said:\n{tail}")
     (folder / "fetched.txt").write_text("\n".join([_fingerprint(packages), *jars]) + "\n")
 

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
-import pyarrow.parquet as pq
 
 from lakeward.arrow import splitting
 from lakeward.arrow.accepted import null_in_required
@@ -46,7 +45,7 @@ from lakeward.spark.rules import BROKEN, checked, row_rules
 from lakeward.spark.session import ingest_catalog, stage_catalog
 from lakeward.spark.values import MARKS, judged
 from lakeward.storage.engine import StorageEngine
-from lakeward.storage.parquet_footers import encode_footer
+from lakeward.storage.parquet_footers import encode_footer, read_footer
 from lakeward.tables.records.files import DataFile, FileStatistics
 from lakeward.tables.records.properties import DISTRIBUTION_MODE, FANOUT, METRICS_COLUMNS
 from lakeward.tables.records.tables import Document
@@ -340,7 +339,7 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
         yield
     except AnalysisException as error:
         raise InvalidInput(f"the DataFrame cannot be written to {table}: {first_line(str(error))}") from error
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         text = str(error)
         if found := re.search(r"lakeward\.errors\.FileRefused: (.+)", text):  # of `values`
             raise FileRefused("wrong_type", f"a row does not fit {table}: {found[1]}") from error
@@ -352,10 +351,6 @@ def _mapped_errors(table: str, master: str) -> Iterator[None]:
             # What follows is the field's path, a part on a line of its own.
             column = first_line(text.partition("non-nullable field:")[2])
             raise null_in_required(column) from error
-        if why := no_keys(error, master):
-            raise ExecutorsUnfit(why) from error
-        raise
-    except Py4JJavaError as error:
         if why := no_keys(error, master):
             raise ExecutorsUnfit(why) from error
         raise
@@ -418,8 +413,7 @@ def _completed(files: Sequence[DataFile], engine: StorageEngine, loaded: Loaded)
     terms = [term for term in splitting.terms(fields, loaded.schema) if may_overflow(term.transform, term.source.type)]
 
     def complete(file: DataFile) -> DataFile:
-        with engine.open_input(file.path) as source:
-            footer = pq.read_metadata(source)
+        footer = read_footer(engine, file.path)
         if terms:
             splitting.check_bounds_held(from_footer(footer, loaded.schema), terms)
         return msgspec.structs.replace(file, footer=encode_footer(footer), checksum=engine.checksum(file.path))

@@ -103,11 +103,7 @@ class LocalEngine:
         for location in locations:
             path = local_path(location)
             with _mapped("make durable", location):
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+                _fsync(path, os.O_RDONLY)
             folders[os.path.dirname(path)] = location
         for folder, location in folders.items():
             with _mapped("make durable", location):
@@ -272,11 +268,15 @@ def _keep(folder: str) -> None:
 def _sync_folder(folder: str) -> None:
     # A folder that is gone by now held nothing that had to be kept.
     with contextlib.suppress(FileNotFoundError):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _fsync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: str, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _remove_empty(folder: str, below: str | None) -> None:

@@ -41,6 +41,10 @@ def lake(made_url: str, tmp_path: Path) -> Iterator[Lake]:
         yield opened
 
 
+def manager(lake: Lake) -> MetadataManager:
+    return MetadataManager(lake, enable_cleanup=False)
+
+
 READS_TEXT: dict[str, Callable[[Lake, str], object]] = {
     "table": lambda lake, text: lake.files(("sales", text)),
     "tables": lambda lake, text: lake.tables((text,)),
@@ -56,10 +60,8 @@ READS_TEXT: dict[str, Callable[[Lake, str], object]] = {
     "group": lambda lake, text: MetadataStore(lake).delete_consumer_group(text),
     "note": lambda lake, text: MetadataStore(lake).commit_offset("g", "orders", 0, 0, text),
     "producer": lambda lake, text: lake.log.append("orders", ["a"], producer=(text, 1)),
-    "position": lambda lake, text: MetadataManager(lake, enable_cleanup=False).get_stream_position(text),
-    "markers": lambda lake, text: MetadataManager(lake, enable_cleanup=False).delete_marker(
-        "s", MarkerType.BATCH, text
-    ),
+    "position": lambda lake, text: manager(lake).get_stream_position(text),
+    "markers": lambda lake, text: manager(lake).delete_marker("s", MarkerType.BATCH, text),
 }
 READS_NUMBER: dict[str, Callable[[Lake, int], object]] = {
     "snapshot": lambda lake, number: lake.rollback("sales.orders", number),
@@ -71,7 +73,7 @@ READS_NUMBER: dict[str, Callable[[Lake, int], object]] = {
     "commit": lambda lake, number: MetadataStore(lake).commit_offset("g", "orders", 0, number),
     "watermark": lambda lake, number: MetadataStore(lake).update_high_watermark("orders", 0, number),
     "producer": lambda lake, number: lake.log.append("orders", ["a"], producer=("p", number)),
-    "run": lambda lake, number: MetadataManager(lake, enable_cleanup=False).get_sync_run(number),
+    "run": lambda lake, number: manager(lake).get_sync_run(number),
     "row": lambda lake, number: lake.append("sales.orders", [{"id": number}]),
 }
 

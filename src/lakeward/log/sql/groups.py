@@ -52,14 +52,9 @@ def from_row(row: Row | None) -> ConsumerOffset | None:
     return None if row is None else ConsumerOffset(**row)
 
 
-def key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | None:
-    row = _KEY.one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
-    return None if row is None else int(row["group_key"])
-
-
-def shared_key(connection: sa.Connection, warehouse_id: int, group_id: str) -> int | None:
-    """As `key`; on PostgreSQL the group is not deleted before the transaction ends."""
-    row = _SHARED_KEY.one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
+def key(connection: sa.Connection, warehouse_id: int, group_id: str, *, share: bool = False) -> int | None:
+    """With `share`, on PostgreSQL, the group is not deleted before the transaction ends."""
+    row = (_SHARED_KEY if share else _KEY).one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
     return None if row is None else int(row["group_key"])
 
 

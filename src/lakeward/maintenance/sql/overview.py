@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from lakeward.db.schema import PENDING, dead_letter_queue, error_log, pending_writes, sync_runs, table_files, tables
 
 
-def sizes(connection: sa.Connection) -> tuple[int, int, int, int]:
-    """(tables, rows, files, bytes) of the live tables, JSON lines included."""
+def sizes(connection: sa.Connection) -> dict[str, int]:
+    """Tables, rows, files and bytes of the live tables, JSON lines included."""
     t = tables.c
-    sums = [
-        sa.func.coalesce(sa.func.sum(plain + landing), 0)
-        for plain, landing in (
-            (t.row_count, t.landing_row_count),
-            (t.file_count, t.landing_file_count),
-            (t.total_size, t.landing_size),
-        )
-    ]
-    return tuple(connection.execute(sa.select(sa.func.count(), *sums).where(t.dropped_at.is_(None))).one())
+    sums = {
+        "rows": t.row_count + t.landing_row_count,
+        "files": t.file_count + t.landing_file_count,
+        "bytes": t.total_size + t.landing_size,
+    }
+    columns = [sa.func.coalesce(sa.func.sum(each), 0).label(name) for name, each in sums.items()]
+    query = sa.select(sa.func.count().label("tables"), *columns).where(t.dropped_at.is_(None))
+    return dict(connection.execute(query).mappings().one())
 
 
-def pending(connection: sa.Connection) -> tuple[int, int, int, datetime | None]:
-    """(files, bytes, tables, registered_at of the oldest) of the files in no snapshot."""
+def pending(connection: sa.Connection) -> dict[str, Any]:
+    """Of the files in no snapshot: how many, their bytes and tables, and when the oldest was registered."""
     f = table_files.c
     query = sa.select(
-        sa.func.count(),
-        sa.func.coalesce(sa.func.sum(f.file_size), 0),
-        sa.func.count(f.table_id.distinct()),
-        sa.func.min(f.registered_at),
+        sa.func.count().label("pending_files"),
+        sa.func.coalesce(sa.func.sum(f.file_size), 0).label("pending_bytes"),
+        sa.func.count(f.table_id.distinct()).label("pending_tables"),
+        sa.func.min(f.registered_at).label("pending_since"),
     )
-    return tuple(connection.execute(query.where(PENDING)).one())
+    return dict(connection.execute(query.where(PENDING)).mappings().one())
 
 
 def set_aside(connection: sa.Connection) -> int:
