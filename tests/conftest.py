@@ -21,7 +21,10 @@ from tests.support.s3 import S3
 os.environ[lock_order.CHECKED] = "1"  # in the processes that tests start too
 
 # How long an example takes, and how soon one is made, is the machine's affair.
-hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# Each run tries other examples.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("tests")
 
 

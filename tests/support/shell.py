@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from typer.testing import CliRunner
+import typer.testing
+from typer.testing import Result
 
 from lakeward.cli.main import app
+
+# Typer makes all commands anew for each call, which takes longer than most of them.
+_testing: Any = typer.testing
+_testing._get_command = functools.cache(_testing._get_command)
+
+
+def invoke(*arguments: str, lines: str | None = None) -> Result:
+    """What the command does in this process; `lines` is its standard input."""
+    return typer.testing.CliRunner().invoke(app, arguments, input=lines)
 
 
 class Shell:
@@ -20,7 +31,7 @@ class Shell:
 
     def run(self, *arguments: str, lines: str | None = None, exit_code: int = 0) -> str:
         """What the command prints; `lines` is its standard input."""
-        done = CliRunner().invoke(app, [*arguments, *self.options], input=lines)
+        done = invoke(*arguments, *self.options, lines=lines)
         assert done.exit_code == exit_code, done.output
         return done.stdout
 

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 import typer
 
-import lakeward
 from lakeward.arrow.accepted import raw_values
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.arrow.json_lines import json_codec
@@ -41,9 +39,7 @@ from lakeward.ops import retention
 from lakeward.ops.records.schema_versions import SchemaDefinition
 from lakeward.ops.schema_changes import normal
 from lakeward.storage.locations import warehouse_location
-
-SOURCE = Path(lakeward.__path__[0])
-DOCS = SOURCE.parents[1] / "docs"
+from tests.support.source import DOCS, modules
 
 
 # Commands -------------------------------------------------------------------------------------------------------------------
@@ -51,8 +47,8 @@ def _commands() -> list[str]:
     """Every `lakeward ...` in the code's texts and on the pages of the documentation."""
     texts = [
         node.value
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in modules()
+        for node in module.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     texts += [
@@ -66,9 +62,8 @@ def _commands() -> list[str]:
     )
 
 
-def _unknown_in(words: list[str]) -> list[str]:
+def _unknown_in(command: Any, words: list[str]) -> list[str]:
     """What of a command line is no command and no option of the one before it."""
-    command: Any = typer.main.get_command(app)
     names = iter(words)
     for word in names:
         commands = getattr(command, "commands", None)  # of a group
@@ -86,7 +81,9 @@ def _unknown_in(words: list[str]) -> list[str]:
 def test_every_command_that_a_message_or_a_page_names_is_there_with_its_options() -> None:
     commands = _commands()
     assert len(commands) > 50
-    assert {command: wrong for command in commands if (wrong := _unknown_in(command.replace(",", "").split()))} == {}
+    top = typer.main.get_command(app)
+    unknown = {command: _unknown_in(top, command.replace(",", "").split()) for command in commands}
+    assert {command: wrong for command, wrong in unknown.items() if wrong} == {}
 
 
 # Spellings ------------------------------------------------------------------------------------------------------------------

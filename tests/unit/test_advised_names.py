@@ -31,9 +31,8 @@ from lakeward.iceberg.schemas import parse_type, schema_from
 from lakeward.lake.log import TopicLog
 from lakeward.log import source
 from lakeward.tables.records.properties import PROPERTIES
+from tests.support.source import DOCS, modules
 
-SOURCE = Path(lakeward.__path__[0])
-DOCS = SOURCE.parents[1] / "docs"
 SCHEMA, _ = schema_from({"id": "long", "ts": "timestamptz"})
 
 # Modules whose texts are SQL alone, or words of documents.
@@ -64,13 +63,11 @@ _OBJECTS = {"df": DataFrame, "value": datetime, "datetime": datetime, "copy": co
 def _texts() -> list[tuple[str, str]]:
     """The code's texts for people, `…` where a value goes, with the places they stand at."""
     found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        module = path.relative_to(SOURCE).as_posix()
-        if any(part in module for part in _NO_ADVICE):
+    for module in modules():
+        if any(part in module.path for part in _NO_ADVICE):
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         inner: set[int] = set()
-        for node in ast.walk(tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef) and node.name == "__repr__":
                 inner |= {id(part) for part in ast.walk(node)}
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -81,7 +78,7 @@ def _texts() -> list[tuple[str, str]]:
             inner |= {id(part) for part in ast.walk(node) if isinstance(part, ast.Constant)}
             inner |= {id(part) for part in ast.walk(node) if isinstance(part, ast.BinOp)}
             if " " in text and not _SQL.match(text):
-                found.append((f"{module}:{getattr(node, 'lineno', 0)}", text))
+                found.append((f"{module.path}:{getattr(node, 'lineno', 0)}", text))
     return found
 
 
@@ -138,9 +135,16 @@ def _words() -> set[str]:
 
 
 def _is_option(name: str) -> bool:
-    return name in _PROGRAMS | _options(typer.main.get_command(app))
+    return name in _PROGRAMS | _options(_top())
 
 
+@cache
+def _top() -> Any:
+    """The command `lakeward`, which has all others."""
+    return typer.main.get_command(app)
+
+
+@cache
 def _options(command: Any) -> set[str]:
     own = {option for each in command.params for option in each.opts + each.secondary_opts} | {"--help"}
     return own.union(*(_options(each) for each in getattr(command, "commands", {}).values()))
@@ -156,7 +160,7 @@ def _is_in_environment(name: str) -> bool:
 
 @cache
 def _is_read(name: str) -> bool:
-    return any(f"environ.get({name}" in path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
+    return any(f"environ.get({name}" in each.text for each in modules())
 
 
 def _is_there(name: str) -> bool:
@@ -239,7 +243,7 @@ def test_a_command_that_is_advised_has_the_arguments_that_it_needs() -> None:
     checked = 0
     for place, text in _texts():
         for words in re.findall(r"[`']lakeward ([a-z][^`']*)[`']", text):
-            command: Any = typer.main.get_command(app)
+            command = _top()
             given = words.split()
             while given and given[0] in getattr(command, "commands", ()):
                 command = command.commands[given.pop(0)]

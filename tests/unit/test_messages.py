@@ -14,15 +14,13 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-import lakeward
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
 from lakeward.config import load_settings
 from lakeward.errors import FileRefused, InvalidFilter, InvalidSchema, InvalidSetting, StorageError
 from lakeward.iceberg import metadata, types
 from lakeward.iceberg.schemas import schema_from
 from lakeward.storage.parquet_footers import decode_footer
-
-SOURCE = Path(lakeward.__path__[0])
+from tests.support.source import modules
 
 # Where texts of others are looked at, recorded or shown, and why that is right there.
 QUOTES = {
@@ -179,19 +177,14 @@ def _value(text: str, names: dict[str, Any]) -> Any:
     return found
 
 
-def _modules() -> Iterator[tuple[str, Path]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
-        if ".versions." not in name and not name.endswith(("__main__", ".env")):
-            yield name, path
-
-
 def _quotes() -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for name, path in _modules():
-        visitor = Quotes(importlib.import_module(name))
-        visitor.visit(ast.parse(path.read_text(encoding="utf-8")))
-        found |= {f"{name.removeprefix('lakeward.')}:{scope}": lines for scope, lines in visitor.found.items()}
+    for module in modules():
+        if "/versions/" in module.path or module.path.endswith(("__main__.py", "/env.py")):
+            continue
+        visitor = Quotes(importlib.import_module(module.name))
+        visitor.visit(module.tree)
+        found |= {f"{module.name.removeprefix('lakeward.')}:{scope}": lines for scope, lines in visitor.found.items()}
     return found
 
 

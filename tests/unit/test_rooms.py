@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
-import lakeward
+from tests.support.source import modules
 
-SOURCE = Path(lakeward.__file__).parent
 # The parts of the system: an operation of one is one transaction, opened in its room.
 PARTS = {"db", "registry", "ops", "tables", "astha", "log"}
 OPENERS = {"transaction", "read"}
@@ -24,11 +22,6 @@ BELOW = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
-
-
 def opens_a_transaction(node: ast.AST) -> bool:
     """`database.transaction()` or `database.read()`, however the database is reached."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in OPENERS):
@@ -38,9 +31,9 @@ def opens_a_transaction(node: ast.AST) -> bool:
     return name.lstrip("_") == "database"
 
 
-def known_sql(tree: ast.Module) -> Iterator[str]:
+def known_sql(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The rooms whose SQL a module imports."""
-    for node in ast.walk(tree):
+    for node in nodes:
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             names = [f"{node.module}.{each.name}" for each in node.names]
@@ -53,21 +46,21 @@ def known_sql(tree: ast.Module) -> Iterator[str]:
 
 
 def test_transactions_are_opened_by_the_part_whose_operation_they_are() -> None:
-    openers = {path for path, tree in modules() if any(opens_a_transaction(node) for node in ast.walk(tree))}
+    openers = {each.path for each in modules() if any(map(opens_a_transaction, each.nodes))}
     assert len(openers) > 20
     assert {path for path in openers if path.split("/")[0] not in PARTS} == EXCEPTIONS
 
 
 def test_functions_with_sql_open_no_transaction() -> None:
-    found = [path for path, tree in modules() if "/sql/" in path and any(map(opens_a_transaction, ast.walk(tree)))]
+    found = [each.path for each in modules() if "/sql/" in each.path and any(map(opens_a_transaction, each.nodes))]
     assert found == []
 
 
 def test_a_parts_sql_is_known_to_its_own_room_alone_and_to_those_that_stand_on_it_by_declaration() -> None:
     others = {
-        (path, room)
-        for path, tree in modules()
-        for room in known_sql(tree)
-        if room != path.split("/")[0] and room not in BELOW.get(path, set()) | BELOW.get(path.split("/")[0], set())
+        (each.path, room)
+        for each in modules()
+        for room in known_sql(each.nodes)
+        if room not in {(own := each.path.split("/")[0]), *BELOW.get(each.path, ()), *BELOW.get(own, ())}
     }
     assert others == set()

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
 from lakeward.errors import FileRefused, InvalidInput, LakewardError, SnapshotNotFound
 from lakeward.lake import Lake, MetadataStore, connect
 from lakeward.log.records import TopicConfig
+from tests.support.shell import invoke
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def advised(error: LakewardError, pattern: str) -> str:
 
 def run(lake: Lake, command: str) -> str:
     where = ["--registry", str(lake.settings.registry), "--warehouse", str(lake.settings.warehouse)]
-    done = CliRunner().invoke(app, [*shlex.split(command), *where])
+    done = invoke(*shlex.split(command), *where)
     assert done.exit_code == 0, done.output
     return done.output
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
 from lakeward.ops.error_log import TOLD
-from tests.support.shell import Shell
+from tests.support.shell import Shell, invoke
 
 NAME = "shop.t"
 CSV = "id,name\n1,a\n"
@@ -29,7 +27,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def refusal(shell: Shell, *arguments: str, lines: str | None = None) -> str:
-    done = CliRunner().invoke(app, ["append", NAME, *arguments, *shell.options], input=lines)
+    done = invoke("append", NAME, *arguments, *shell.options, lines=lines)
     assert done.exit_code == 1, done.output
     return done.stderr
 

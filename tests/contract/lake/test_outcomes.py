@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,15 @@ import pytest
 from lakeward import Lake, StorageManager
 from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
+from lakeward.db.schema import pending_writes
 from lakeward.errors import InvalidInput, TableNotFound
 from lakeward.lake import writes
 from lakeward.registry import intents, leases
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.snapshots import hold_name
 from tests.support.lakes import ROWS, assert_nothing_left_over, make_table, objects, open_lake
+from tests.support.registries import rows_of
+from tests.support.waiting import until
 
 NAME = "sales.orders"
 
@@ -64,12 +67,22 @@ def test_a_write_whose_table_is_dropped_leaves_no_file(lake: Lake) -> None:
         assert connection.exec_driver_sql("SELECT count(*) FROM pending_writes").scalar_one() == 0
 
 
+def leases_of(lake: Lake) -> dict[str, datetime]:
+    return {row["intent_id"]: row["lease_until"] for row in rows_of(lake.registry, "pending_writes")}
+
+
 def test_an_intent_that_was_let_go_is_recovered_while_its_process_lives(made_url: str, tmp_path: Path) -> None:
-    with open_lake(made_url, tmp_path, lease_seconds=0.3) as lake:
+    with open_lake(made_url, tmp_path, lease_seconds=3) as lake:
         table = make_table(lake, NAME)
         kept, left = intents.open_intent(lake.registry, table), intents.open_intent(lake.registry, table)
         lake.registry.let_go(left.intent_id)
-        time.sleep(1)
+        until(lambda: leases_of(lake)[kept.intent_id] > kept.lease_until)
+        assert leases_of(lake)[left.intent_id] == left.lease_until
+        with lake.registry.database.transaction() as connection:  # as if its time were over
+            is_left = pending_writes.c.intent_id == left.intent_id
+            connection.execute(
+                pending_writes.update().where(is_left).values(lease_until=left.lease_until - timedelta(days=1))
+            )
         assert lake.recover().intents == 1
         with lake.registry.database.read() as connection:
             assert intents.is_open(connection, kept)

@@ -8,16 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
 from lakeward.lake import connect
+from tests.support.shell import invoke
 
 CREATE: tuple[str, ...] = ("create", "shop.t", "--schema", "id long")
 
 
 def refusal(*arguments: str) -> str:
-    done = CliRunner().invoke(app, arguments)
+    done = invoke(*arguments)
     assert done.exit_code == 1, done.output
     return done.stderr
 
@@ -54,7 +53,7 @@ def test_another_programs_database_is_left_alone_unless_it_is_to_have_a_registry
     assert sorted(each.name for each in tmp_path.iterdir()) == ["o.db"]
     commands: list[tuple[str, ...]] = [("db", "upgrade"), CREATE]
     for command in commands:
-        assert CliRunner().invoke(app, [*command, *options]).exit_code == 0
+        assert invoke(*command, *options).exit_code == 0
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert other.execute("SELECT count(*) FROM notes").fetchone() == (0,)
@@ -111,5 +110,5 @@ def test_a_new_registry_takes_the_place_of_one_that_is_gone_as_the_refusal_says(
     said = refusal(*CREATE, *options)
     assert "`lakeward db upgrade`" in said and "`lakeward db adopt`" in said.replace("\n", " ")
     for command in (("db", "upgrade"), ("db", "adopt"), CREATE):
-        done = CliRunner().invoke(app, [*command, *options])
+        done = invoke(*command, *options)
         assert done.exit_code == 0, done.output

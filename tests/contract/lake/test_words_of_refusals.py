@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
-from tests.support.shell import Shell
+from tests.support.shell import Shell, invoke
 
 
 @pytest.fixture
@@ -19,7 +17,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def refusal(shell: Shell, *arguments: str) -> str:
-    done = CliRunner().invoke(app, [*arguments, *shell.options])
+    done = invoke(*arguments, *shell.options)
     assert done.exit_code == 1, done.output
     return done.stderr
 

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
 
-from lakeward.cli.main import app
 from lakeward.db import dialect, schema
 from lakeward.db.dialect import begins
 from lakeward.errors import InvalidInput, LakewardError, LeaseHeld, LeaseLost
@@ -19,6 +17,7 @@ from lakeward.maintenance import cleaner, recovery
 from lakeward.registry import Registry, abandoned, intents, leases, turns
 from lakeward.tables import snapshots, tables
 from tests.support.registries import assert_exact, make_table, open_at, open_intents, register, rows_of
+from tests.support.shell import invoke
 from tests.support.waiting import until
 
 
@@ -113,8 +112,8 @@ def test_a_lease_that_never_was_protects_nothing(registry: Registry) -> None:
 
 
 def test_a_held_lease_outlives_its_time_and_is_free_after_the_block(registry: Registry) -> None:
-    with leases.held(registry, "l", seconds=0.3) as lease:
-        time.sleep(0.7)
+    with leases.held(registry, "l", seconds=2) as lease:
+        until(lambda: rows_of(registry, "leases")[0]["expires_at"] > lease.expires_at + timedelta(seconds=1))
         with registry.database.transaction() as connection:
             leases.check(connection, lease)
         with pytest.raises(LeaseHeld):
@@ -238,7 +237,7 @@ def test_doctor_names_what_a_clock_set_ahead_and_recovery_is_the_way_out(
     monkeypatch.setenv("LAKEWARD_WAREHOUSE", str(tmp_path / "warehouse"))
 
     def told(*command: str) -> str:
-        return CliRunner().invoke(app, [*command]).stdout
+        return invoke(*command).stdout
 
     with open_at(made_url, tmp_path) as registry:
         leases.acquire(registry, "compact", seconds=30)

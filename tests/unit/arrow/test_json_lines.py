@@ -109,7 +109,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_value_in_any_nesting_comes_back(data: st.DataObject) -> None:
     type_ = data.draw(TYPES)

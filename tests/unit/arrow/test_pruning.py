@@ -237,7 +237,7 @@ def plain(schema: Document, rows: list[dict[str, Any]], source: Any) -> pa.Table
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(cases())
 def test_pruning_never_loses_a_row(tmp_path: Path, case: tuple[Document, list[dict[str, Any]], str, list[Any]]) -> None:
@@ -257,7 +257,7 @@ def test_pruning_never_loses_a_row(tmp_path: Path, case: tuple[Document, list[di
 
 
 @settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
 def test_pruning_by_arrows_own_expressions_never_loses_a_row(tmp_path: Path, data: st.DataObject) -> None:

@@ -201,7 +201,7 @@ class FoldingLaneModel(LaneModel):
     FOLD = True
 
 
-RUNS = settings(max_examples=100, stateful_step_count=80, deadline=None)
+RUNS = settings(max_examples=40, stateful_step_count=80, deadline=None)
 TestLane = pytest.mark.timeout(300)(LaneModel.TestCase)
 TestLane.settings = RUNS
 TestFoldingLane = pytest.mark.timeout(300)(FoldingLaneModel.TestCase)

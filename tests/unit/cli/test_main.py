@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
 from lakeward import __version__
 from lakeward.cli.main import app
+from tests.support.shell import invoke as lakeward
 
 HEAVY = ("pyspark", "pyiceberg", "pyarrow", "sqlalchemy", "alembic", "fastapi", "uvicorn", "structlog", "rich")
 
@@ -31,10 +31,6 @@ def commands(group: Any, *path: str) -> Iterator[str]:
 
 COMMANDS = sorted(commands(typer.main.get_command(app)))
 OF_NO_LAKEHOUSE = {"demo", "doctor"}
-
-
-def lakeward(*arguments: str) -> Result:
-    return CliRunner().invoke(app, [*arguments])
 
 
 def test_help_imports_nothing_heavy() -> None:

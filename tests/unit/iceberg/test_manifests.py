@@ -83,7 +83,7 @@ PAIRS = {
 
 
 @given(FILES, st.sampled_from([2, 3]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_is_written_is_read_again(files: list[Any], version: int) -> None:
     group = entries.Groups(document(version)).of(0, 0)
     written = manifests.Written(group.layout)

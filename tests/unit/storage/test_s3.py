@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lakeward.errors import StorageError, StorageUnavailable
+from lakeward.storage import s3
 from lakeward.storage.s3 import S3Engine, _mapped
 
 
@@ -26,8 +27,9 @@ CALLS: list[Callable[[S3Engine], object]] = [
 ]
 
 
-def test_a_store_that_is_silent_is_an_error_in_bounded_time(silent: str) -> None:
+def test_a_store_that_is_silent_is_an_error_in_bounded_time(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All at once: each waits for several tries."""
+    monkeypatch.setattr(s3, "ATTEMPTS", 2)
     engine = S3Engine(
         {
             "endpoint": silent,
