@@ -365,57 +365,52 @@ def _text(value: Any, type_: str, written: bool) -> str:
     return str(value)
 
 
-def _bytes(value: Any, type_: str, written: bool) -> bytes:
+def _bytes(value: Any, type_: str, written: bool) -> Any:
     if isinstance(value, str):
         if not written:
             raise _Hint("encode it before")
         value = bytes.fromhex(value)
     elif isinstance(value, (bytes, bytearray, memoryview)):
         value = bytes(value)
-    result: bytes = values.from_python(type_, value)
-    return result
+    return values.from_python(type_, value)
 
 
-def _uuid(value: Any, type_: str, written: bool) -> bytes:
+def _uuid(value: Any, type_: str, written: bool) -> Any:
     if isinstance(value, str):
         if not _UUID.fullmatch(value):
             raise ValueError("no uuid")
         value = uuid.UUID(value)
-    result: bytes = values.from_python(type_, value)
-    return result
+    return values.from_python(type_, value)
 
 
-def _date(value: Any, type_: str, written: bool) -> int:
+def _date(value: Any, type_: str, written: bool) -> Any:
     if isinstance(value, datetime):
         raise _Hint("give value.date()")
-    days: int = values.from_json(type_, value) if isinstance(value, str) else values.from_python(type_, value)
-    return days
+    return values.from_json(type_, value) if isinstance(value, str) else values.from_python(type_, value)
 
 
-def _time(value: Any, type_: str, written: bool) -> int:
+def _time(value: Any, type_: str, written: bool) -> Any:
     if isinstance(value, time) and value.tzinfo is not None:
         raise _Hint("take its zone off before")
-    micros: int = values.from_json(type_, value) if isinstance(value, str) else values.from_python(type_, value)
-    return micros
+    return values.from_json(type_, value) if isinstance(value, str) else values.from_python(type_, value)
 
 
-def _timestamp(value: Any, type_: str, written: bool) -> int:
+def _timestamp(value: Any, type_: str, written: bool) -> Any:
     with_zone = type_.startswith("timestamptz")
     if isinstance(value, str):
         if not with_zone and DATE_ONLY.fullmatch(value):
             value += "T00:00"  # a date alone is its first moment
         if with_zone and _HOURS_OF_ZONE.fullmatch(value):
             value += ":00"
-        from_text: int = values.from_json(type_, value)
-        return from_text
+        return values.from_json(type_, value)
     zone = value.type.tz if isinstance(value, pa.Scalar) else getattr(value, "tzinfo", None)
     if isinstance(value, (pa.Scalar, datetime)) and (zone is not None) != with_zone:
         raise _Hint("give it a zone, such as tzinfo=UTC" if with_zone else "make it naive before")
-    micros: int = values.from_python(type_, value)
+    raw = values.from_python(type_, value)
     nanos = getattr(value, "nanosecond", 0)  # pandas has them
     if nanos and not type_.endswith("_ns"):
         raise _Hint("it is finer than the type")
-    return micros + nanos
+    return raw + nanos
 
 
 _ACCEPT: dict[str, Callable[[Any, str, bool], Any]] = {

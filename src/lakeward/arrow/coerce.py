@@ -327,12 +327,8 @@ def _from_rows(rows: Iterator[Any], wanted: Wanted, broken: BrokenRows | None) -
                 check_keys(row, wanted, known)
             return _batch({name: [row.get(name) for row in some] for name in given}, wanted, len(some))
 
-        yield from sift(chunk, convert, broken, _dict_of, first)
+        yield from sift(chunk, convert, broken, lambda rows, *why: numbered(dict(rows[0]), *why), first)
         first += len(chunk)
-
-
-def _dict_of(rows: list[Any], error: FileRefused, number: int) -> BrokenRow:
-    return numbered(dict(rows[0]), error, number)
 
 
 def _from_columns(columns: Mapping[str, Any], wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:

@@ -96,7 +96,10 @@ def write_files(
     A stream is never held whole: at most BUFFER_BYTES wait, and at most MAX_OPEN_FILES files are open. Past that the file
     that was longest without rows is finished, and its partition gets another one if more rows come.
     """
-    writer = _Writer(target, new_sink, split or _by_spec(target))
+    if split is None:
+        terms = splitting.terms(target.spec["fields"], target.schema)
+        split = (lambda batch: splitting.split(batch, terms)) if terms else (lambda batch: [({}, batch)])
+    writer = _Writer(target, new_sink, split)
     try:
         for batch in batches:
             for start in range(0, batch.num_rows, SLICE_ROWS):
@@ -111,11 +114,6 @@ def partition_terms(target: WriteTarget) -> list[splitting.Term]:
     """What the table's partitions are made from."""
     fields = [field for field in target.spec["fields"] if field["transform"] != "void"]
     return splitting.terms(fields, target.schema)
-
-
-def _by_spec(target: WriteTarget) -> Split:
-    terms = splitting.terms(target.spec["fields"], target.schema)
-    return (lambda batch: splitting.split(batch, terms)) if terms else (lambda batch: [({}, batch)])
 
 
 class _Writer:

@@ -269,21 +269,15 @@ def _batches(
 
 
 def _parquet_batches(source: ParquetSource, wanted: Wanted, broken: BrokenRows | None) -> Iterator[pa.RecordBatch]:
+    def as_given(some: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
+        return numbered(record_of(some), error, number, source.name)
+
     first = 1  # the number of the batch's first row
     with source.engine.open_input(source.location) as opened:
         file = pq.ParquetFile(opened, metadata=source.metadata)
         try:
             for batch in file.iter_batches():
-                yield from _fitting(source, batch, first, wanted, broken)
+                yield from sift(batch, lambda some: run(source.plan, some, wanted), broken, as_given, first)
                 first += batch.num_rows
         except (pa.ArrowException, OSError) as error:
             raise FileRefused("unreadable", f"{source.name}: {DAMAGED}") from error
-
-
-def _fitting(
-    source: ParquetSource, batch: pa.RecordBatch, first: int, wanted: Wanted, broken: BrokenRows | None
-) -> Iterator[pa.RecordBatch]:
-    def as_given(some: pa.RecordBatch, error: FileRefused, number: int) -> BrokenRow:
-        return numbered(record_of(some), error, number, source.name)
-
-    return sift(batch, lambda some: run(source.plan, some, wanted), broken, as_given, first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -83,7 +83,14 @@ def _batches(
         given = set().union(*(row.values.keys() for row in rows))  # of the chunk, also for a part of it
 
         def convert(some: list[_Row], given: Set[str] = given) -> pa.RecordBatch:
-            return _batch([row.values for row in some], wanted, known, given)
+            rows = [row.values for row in some]
+            for row in rows:
+                check_keys(row, wanted, known)
+            return wanted.made(
+                lambda field: wanted.decoded(field, [row.get(field.name) for row in rows], written=True),
+                given,
+                len(rows),
+            )
 
         if rows:
             yield from sift(rows, convert, broken, as_given)
@@ -138,12 +145,3 @@ def _decoder(wanted: Wanted) -> Any:
         return row
 
     return decode
-
-
-def _batch(rows: list[Mapping[str, Any]], wanted: Wanted, known: Set[str], given: Set[str]) -> pa.RecordBatch:
-    """`given`: the columns that any row of the chunk has, of which `rows` may be a part."""
-    for row in rows:
-        check_keys(row, wanted, known)
-    return wanted.made(
-        lambda field: wanted.decoded(field, [row.get(field.name) for row in rows], written=True), given, len(rows)
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -108,7 +108,7 @@ def matching_key(schema: pa.Schema, table: Document) -> Key:
     Raises:
         FileRefused (unknown_field_id): a column's id and its name mean two different columns of the table.
     """
-    have = dict(_ids(schema))
+    have = dict(_ids((field.name, field) for field in schema))
     if not have or None in have.values():
         return by_name
     twice = next((i for i in have.values() if list(have.values()).count(i) > 1), None)
@@ -131,15 +131,14 @@ def matching_key(schema: pa.Schema, table: Document) -> Key:
     return statistics.field_id
 
 
-def _ids(schema: pa.Schema) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    for field in schema:
-        yield from _field_ids(field, (field.name,))
-
-
-def _field_ids(field: pa.Field, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int | None]]:
-    yield path, statistics.field_id(field)
-    for name, inner in inner_fields(field.type):
-        yield from _field_ids(inner, (*path, name))
+def _ids(
+    fields: Iterable[tuple[str, pa.Field]], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """The field id of each field, at every depth, by its path."""
+    for name, field in fields:
+        path = (*above, name)
+        yield path, statistics.field_id(field)
+        yield from _ids(inner_fields(field.type), path)
 
 
 # Nulls ------------------------------------------------------------------------------------------------------------------

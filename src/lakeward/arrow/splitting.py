@@ -131,19 +131,19 @@ def check_held(batch: pa.RecordBatch, spec_terms: Sequence[Term]) -> None:
     Raises:
         FileRefused: wrong_partition, for a row whose partition they cannot.
     """
-    for term in spec_terms:
-        if not transforms.may_overflow(term.transform, term.source.type):
-            continue
+    for term in filter(_may_overflow, spec_terms):
         ends = pc.min_max(leaf_array(batch, term.source))
         for end in ("min", "max"):  # these transforms keep the order
             _check_value(term, values.from_python(term.source.type, ends[end]))
 
 
+def _may_overflow(term: Term) -> bool:
+    return transforms.may_overflow(term.transform, term.source.type)
+
+
 def check_bounds_held(file: FileStatistics, spec_terms: Sequence[Term]) -> None:
     """As `check_held`, for the rows of a file. Raises: FileRefused: wrong_partition."""
-    for term in spec_terms:
-        if not transforms.may_overflow(term.transform, term.source.type):
-            continue
+    for term in filter(_may_overflow, spec_terms):
         for bounds in (file.lower, file.upper):
             if (bound := bounds.get(term.source.field_id)) is not None:
                 _check_value(term, values.from_binary(term.source.type, bound))

@@ -146,7 +146,7 @@ def _add_bounds(leaf: Leaf, chunks: list[_Chunk], lower: dict[int, bytes], upper
         return
     lows = [_comparable(leaf.type, chunk.low) for chunk in with_values]
     highs = [_comparable(leaf.type, chunk.high) for chunk in with_values]
-    if any(_is_nan(value) for value in (*lows, *highs)):
+    if any(isinstance(value, float) and math.isnan(value) for value in (*lows, *highs)):
         return
     low, high = lower_bound(leaf.type, min(lows)), upper_bound(leaf.type, max(highs))
     if low is not None:
@@ -160,10 +160,6 @@ def _comparable(type_: str, raw: Any) -> Any:
     if type_.startswith("decimal") and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 # Bounds as binary -----------------------------------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ def ordered(type_: str, raw: Any) -> Any:
 def nan_counts(batch: pa.RecordBatch, schema_leaves: Sequence[Leaf]) -> dict[int, int]:
     """NaN values of each floating-point column that is not below a list or map."""
     return {
-        leaf.field_id: _count_nan(leaf_array(batch, leaf))
+        leaf.field_id: pc.sum(pc.is_nan(leaf_array(batch, leaf))).as_py() or 0
         for leaf in schema_leaves
         if leaf.type in ("float", "double") and not leaf.repeated
     }
@@ -268,10 +264,6 @@ class UuidStatistics:
             lower={**file.lower, **self._lower},
             upper={**file.upper, **self._upper},
         )
-
-
-def _count_nan(array: pa.Array) -> int:
-    return pc.sum(pc.is_nan(array)).as_py() or 0
 
 
 def leaf_array(batch: pa.RecordBatch, leaf: Leaf) -> pa.Array:

@@ -9,7 +9,7 @@ import typer
 
 from lakeward.cli.command import Context
 from lakeward.cli.metadata import columns_of, written_as
-from lakeward.cli.names import parse_name
+from lakeward.cli.names import parse_name, parse_pairs
 from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import InvalidInput
@@ -125,7 +125,7 @@ def set_(
     properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
 ) -> None:
     """Set properties of a table."""
-    pairs = dict(_pair(text) for text in properties)
+    pairs = parse_pairs(properties, "property", "it as name=value")
     with context.lake() as lake:
         _show(context, table, lake.set_properties(parse_name(table), pairs))
 
@@ -138,13 +138,6 @@ def unset(
     """Remove properties of a table, so that their defaults hold."""
     with context.lake() as lake:
         _show(context, table, lake.set_properties(parse_name(table), dict.fromkeys(names)))
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise InvalidInput(f"property {text!r} has no value; write it as name=value")
-    return name, value
 
 
 def _show(context: Context, table: str, version: TableMetadata) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from lakeward.cli.names import format_name, parse_pairs
 from lakeward.cli.render import Output, print_json
 from lakeward.errors import InvalidInput, InvalidSetting, LakewardError, TableNotFound
 
@@ -46,11 +47,8 @@ class SparkOptions:
 
     def settings(self) -> dict[str, Any]:
         """As settings of a Lake. Raises InvalidInput: a setting has no value."""
-        pairs = [text.partition("=") for text in self.spark_conf or ()]
-        for name, equals, _ in pairs:
-            if not (name and equals):
-                raise InvalidInput(f"--conf {name!r} is not NAME=VALUE; write --conf spark.executor.memory=2g")
-        return {"spark_master": self.master, "spark_conf": {name: value for name, _, value in pairs} or None}
+        conf = parse_pairs(self.spark_conf, "--conf", "--conf spark.executor.memory=2g")
+        return {"spark_master": self.master, "spark_conf": conf or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,6 @@ def _near(context: Context, error: LakewardError) -> str:
         return ""
     import difflib
 
-    from lakeward.cli.names import format_name
     from lakeward.tables import namespaces, tables
 
     try:

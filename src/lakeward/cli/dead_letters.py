@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -94,8 +93,8 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as operations:
-        one = partial(operations.resolve_dead_letter, resolution=note)
-        done, _ = act(which.letters, chosen, one, partial(operations.resolve_dead_letters, resolution=note))
+        one, many = operations.resolve_dead_letter, operations.resolve_dead_letters
+        done, _ = act(which.letters, chosen, one, many, resolution=note)
     show_record({"resolved": done}, to=context)
 
 
@@ -106,8 +105,8 @@ def discard(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as operations:
-        one = partial(operations.discard_dead_letter, resolution=note)
-        done, _ = act(which.letters, chosen, one, partial(operations.discard_dead_letters, resolution=note))
+        one, many = operations.discard_dead_letter, operations.discard_dead_letters
+        done, _ = act(which.letters, chosen, one, many, resolution=note)
     show_record({"discarded": done}, to=context)
 
 

@@ -60,16 +60,14 @@ def missing_needs(found: Iterable[Check]) -> list[Check]:
     Jars are none of it, since Spark fetches them when it first starts.
     """
     found = list(found)
-    used = {"all"} | {check.need for check in found if check.name in ("pyspark", "boto3") and _is_installed(check.name)}
+    used = {"all"} | {
+        check.need for check in found if check.name in ("pyspark", "boto3") and _version(check.name) is not None
+    }
     return [check for check in found if not check.found and check.need in used and not check.name.endswith(" jars")]
 
 
 def _of(need: str, *found: Check) -> list[Check]:
     return [replace(check, need=need) for check in found]
-
-
-def _is_installed(package: str) -> bool:
-    return _version(package) is not None
 
 
 def _check_python() -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -101,8 +100,8 @@ def resolve(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as operations:
-        one = partial(operations.resolve_error, resolution=note)
-        _show(context, "resolved", *act(which.errors, chosen, one, partial(operations.resolve_errors, resolution=note)))
+        done = act(which.errors, chosen, operations.resolve_error, operations.resolve_errors, resolution=note)
+    _show(context, "resolved", *done)
 
 
 def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
@@ -112,8 +111,8 @@ def ignore(context: Context, which: Which, note: NoteOption = None) -> None:
     """
     chosen = which.chosen()
     with manager(context) as operations:
-        one = partial(operations.ignore_error, resolution=note)
-        _show(context, "ignored", *act(which.errors, chosen, one, partial(operations.ignore_errors, resolution=note)))
+        done = act(which.errors, chosen, operations.ignore_error, operations.ignore_errors, resolution=note)
+    _show(context, "ignored", *done)
 
 
 def _show(context: Context, what: str, count: int, ended: list[ErrorRecord]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.times import with_zone
 from lakeward.errors import InvalidInput
 from lakeward.log.records import Topic
+
+if TYPE_CHECKING:
+    from lakeward.lake import Lake
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 
@@ -78,12 +81,10 @@ def reset(
     print("\ndone" if execute else "\nnothing was changed; --execute does it")
 
 
-def _offsets(lake: object, topic: Topic, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
+def _offsets(lake: Lake, topic: Topic, ends: dict[int, tuple[int, int]], to: str) -> dict[int, int]:
     """An offset for each partition. Raises InvalidInput."""
-    from lakeward.lake import Lake
     from lakeward.log.consumer import offset_at
 
-    assert isinstance(lake, Lake)
     if to == "earliest":
         return {number: start for number, (start, _) in ends.items()}
     if to == "latest":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from lakeward.errors import InvalidName
+from lakeward.errors import InvalidInput, InvalidName
 
 # A part: "quoted", `quoted` (the quote doubled stands for itself), or bare.
 _PART = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^."`]+)')
@@ -36,6 +37,15 @@ def parse_name(text: str) -> tuple[str, ...]:
         if text[at] != ".":
             raise InvalidName(f"table {text!r} has {text[at:]!r} after a closing quote; put a dot between the parts")
         at += 1
+
+
+def parse_pairs(texts: Iterable[str] | None, what: str, example: str) -> dict[str, str]:
+    """['a=1'] -> {'a': '1'}. Raises InvalidInput: a text without a name, or without '='."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, equals, value in pairs:
+        if not (name and equals):
+            raise InvalidInput(f"{what} {f'{name}{equals}{value}'!r} is not NAME=VALUE; write {example}")
+    return {name: value for name, _, value in pairs}
 
 
 def format_name(parts: tuple[str, ...]) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakeward import validation
 from lakeward.cli.command import Context
 from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.shared import SchemaArgument, SchemaOption, TableOption, manager, people, row, show_one
 from lakeward.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lakeward.metadata import MarkerType
 
 TypeOption = Annotated[str, typer.Option("--type", help="stream, batch or initial.")]
 
@@ -22,13 +26,10 @@ def list_(context: Context, schema: SchemaOption = None) -> None:
     show_rows("positions", rows if context.json else [people(each) for each in rows], columns, to=context)
 
 
-def _marker_type(text: str) -> Any:
+def _marker_type(text: str) -> MarkerType:
     from lakeward.metadata import MarkerType
 
-    try:
-        return MarkerType(text)
-    except ValueError:
-        raise InvalidInput(f"--type {text!r} is none of {', '.join(MarkerType)}") from None
+    return validation.one_of(MarkerType, text, "--type")
 
 
 def show(context: Context, schema: SchemaArgument, table: TableOption = None, kind: TypeOption = "stream") -> None:

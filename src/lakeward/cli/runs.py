@@ -14,6 +14,7 @@ from lakeward.cli.shared import (
     SchemaOption,
     SinceOption,
     TableOption,
+    as_stored,
     manager,
     people,
     row,
@@ -107,27 +108,16 @@ def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24
     """Show how runs went, what failed, what waits, old positions."""
     with manager(context) as operations:
         found = operations.get_sync_statistics(schema, hours)
+    positions = [as_stored(each, "position") for each in found["positions"]]
     if context.json:
-        show_record(_plain(found), to=context)
+        show_record({**found, "positions": positions}, to=context)
         return
     for name in ("sync_runs", "errors", "dead_letters"):
         print(f"{name.replace('_', ' ')}\n")
         show_record(found[name], to=context)
         print()
-    positions = [people(each) for each in _plain(found["positions"])]
     columns = ("schema_name", "table_name", "marker_type", "position", "age_seconds")
-    show_rows("positions", positions, columns, to=context)
-
-
-def _plain(found: Any) -> Any:
-    """Positions as they are stored; everything else as it is."""
-    import json
-
-    from lakeward import lossless_json
-
-    if isinstance(found, list):
-        return [{**each, "position": json.loads(lossless_json.dumps(each["position"]))} for each in found]
-    return {**found, "positions": _plain(found["positions"])}
+    show_rows("positions", [people(each) for each in positions], columns, to=context)
 
 
 def clean(

@@ -54,11 +54,15 @@ def manager(context: Context) -> Iterator[MetadataManager]:
 
 def row(record: Any) -> dict[str, Any]:
     """A record to show. What JSON lacks is written as it is stored."""
+    kept = {name: getattr(record, name) for name in _EXACT if name in record.__struct_fields__}
+    return {**as_row(record), **as_stored(kept, *kept)}
+
+
+def as_stored(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Values of which some are written as they are stored."""
     from lakeward import lossless_json
 
-    kept = {name: getattr(record, name) for name in _EXACT if name in record.__struct_fields__}
-    shown = as_row(record)
-    return {**shown, **{name: json.loads(lossless_json.dumps(value)) for name, value in kept.items()}}
+    return {**values, **{name: json.loads(lossless_json.dumps(values[name])) for name in names}}
 
 
 def people(shown: dict[str, Any]) -> dict[str, Any]:
@@ -86,10 +90,10 @@ def ids_or_filter(ids: list[int] | None, chosen: F, every: bool, what: str) -> F
 
 
 def act(
-    ids: list[int] | None, chosen: F | None, one: Callable[[int], R], many: Callable[[F], int]
+    ids: list[int] | None, chosen: F | None, one: Callable[..., R], many: Callable[..., int], **options: str | None
 ) -> tuple[int, list[R]]:
     """Do it with all that a filter chooses, or with each of the ids; with how many, and what became of each of the latter."""
     if chosen is not None:
-        return many(chosen), []
-    done = [one(each) for each in ids or ()]
+        return many(chosen, **options), []
+    done = [one(each, **options) for each in ids or ()]
     return len(done), done

@@ -27,7 +27,7 @@ def print_table(
         kinds: of each column; all are whole without.
     """
     kinds = kinds or ["whole"] * len(titles)
-    cells = [[_one_line(text) for text in row] for row in rows]
+    cells = [[text.replace("\n", "\\n").replace("\t", "\\t") for text in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if room is not None:
         least = [_least(title, width, kind) for title, width, kind in zip(titles, widths, kinds, strict=True)]
@@ -39,10 +39,6 @@ def print_table(
     for row in cells:
         _print_line(row, widths, kinds)
     return titles[len(widths) :]
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _least(title: str, width: int, kind: Kind) -> int:

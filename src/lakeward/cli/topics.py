@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from lakeward.cli.command import Context, confirm, limited
+from lakeward.cli.names import parse_pairs
 from lakeward.cli.render import as_row, show_record, show_rows
 from lakeward.cli.tables import LimitOption
 from lakeward.cli.times import duration_text, parse_milliseconds
@@ -45,7 +46,9 @@ def create(
     """Make a topic."""
     from lakeward.lake import MetadataStore
 
-    wanted = TopicConfig(topic, partitions, parse_retention(retention), _pairs(set_))
+    wanted = TopicConfig(
+        topic, partitions, parse_retention(retention), parse_pairs(set_, "--set", "--set parquet.compression=zstd")
+    )
     with context.lake(make=True) as lake:
         made = MetadataStore(lake).create_topic(wanted)
     show_record(_row(made), to=context)
@@ -81,7 +84,10 @@ def configure(
     from lakeward.lake import MetadataStore
     from lakeward.log import topics
 
-    changes: dict[str, str | None] = {**_pairs(set_), **dict.fromkeys(unset or ())}
+    changes: dict[str, str | None] = {
+        **parse_pairs(set_, "--set", "--set parquet.compression=zstd"),
+        **dict.fromkeys(unset or ()),
+    }
     keep = topics.KEEP if retention is None else parse_retention(retention)
     with context.lake() as lake:
         changed = MetadataStore(lake).update_topic_config(topic, changes, partition_count=partitions, retention_ms=keep)
@@ -205,16 +211,6 @@ def parse_retention(text: str | None) -> int | None:
     if text is None or text == "forever":
         return None
     return parse_milliseconds(text)
-
-
-def _pairs(texts: list[str] | None) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise InvalidInput(f"--set {text!r} is not NAME=VALUE")
-        pairs[name] = value
-    return pairs
 
 
 def _offset(text: str) -> str | int:

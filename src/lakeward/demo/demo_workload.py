@@ -14,7 +14,7 @@ from lakeward.components import supervisor
 from lakeward.components.compactor import Compactor, CompactorConfig
 from lakeward.components.schema_manager import SchemaManager
 from lakeward.demo.checksums import differences, table_sums
-from lakeward.demo.report import WorkloadReport
+from lakeward.demo.report import Step, WorkloadReport, stepped
 from lakeward.demo.source import FLIGHTS
 from lakeward.errors import CheckFailed
 from lakeward.lake import Lake
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 SNAPSHOT_FILES = 10
 WAIT_SECONDS = 60.0
 COLUMN = "checked_by"
-
-Step = Callable[[str, int, int], None]
 
 
 def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) -> WorkloadReport:
@@ -42,10 +40,8 @@ def run(lake: Lake, spark: SparkSession, name: str, flights: str, step: Step) ->
     days = sorted(set(january["day"].to_pylist()))
     compactor = Compactor(lake, CompactorConfig(interval_seconds=0.5, spark=lambda: spark))
     with supervisor.running(lake, others={"compactor": compactor}) as running:
-        for done, day in enumerate(days[:-1]):
-            step("Small files arrive", done, len(days))
+        for day in stepped("Small files arrive", days[:-1], step):
             lake.append(name, january.filter(pc.equal(january["day"], day)))
-        step("Small files arrive", len(days), len(days))
         arrived = lake.table(name).file_count
         step("The components at work", 0, 4)
         # How many it makes depends on how many files come while it makes one.

@@ -1,8 +1,22 @@
-"""What a run of the demo found, as one record."""
+"""What a run of the demo found, as one record, and how far it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
 import msgspec
+
+Step = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+T = TypeVar("T")
+
+
+def stepped(what: str, items: Sequence[T], step: Step) -> Iterator[T]:
+    """The items; `step` is told before each and after the last."""
+    for done, each in enumerate(items):
+        step(what, done, len(items))
+        yield each
+    step(what, len(items), len(items))
 
 
 class TableReport(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakeward.demo import demo_workload
 from lakeward.demo.checksums import TableSums, differences, table_sums
-from lakeward.demo.report import Comparison, DemoReport, Overhead, TableReport
+from lakeward.demo.report import Comparison, DemoReport, Overhead, Step, TableReport, stepped
 from lakeward.demo.source import (
     FLIGHTS,
     NULLS,
@@ -42,8 +42,6 @@ SELECT a.name AS airline, count(*) AS flights, round(avg(f.dep_delay), 1) AS mea
 FROM {NAMESPACE}.flights f JOIN {NAMESPACE}.airlines a USING (carrier)
 GROUP BY a.name ORDER BY mean_departure_delay DESC LIMIT 5
 """
-
-Step = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
 
 def no_step(what: str, done: int, total: int) -> None:
@@ -154,12 +152,8 @@ def check(report: DemoReport) -> None:
 
 
 def _source_sums(data: Path, step: Step) -> dict[str, TableSums]:
-    sums = {}
-    for done, table in enumerate(TABLES):
-        step("Reading the source", done, len(TABLES))
-        sums[table.name] = table_sums(read_table(data, table))
-    step("Reading the source", len(TABLES), len(TABLES))
-    return sums
+    tables = stepped("Reading the source", TABLES, step)
+    return {table.name: table_sums(read_table(data, table)) for table in tables}
 
 
 # Loading --------------------------------------------------------------------------------------------------------------
@@ -169,17 +163,13 @@ def _load(lake: Lake, spark: SparkSession, data: Path, folder: Path, step: Step)
     """All tables; the answers of flights' appends, one a month."""
     for table in TABLES:
         lake.create_table(_name(table), dict(table.columns), partition_by=table.partition_by)
-    for done, table in enumerate(WHOLE):
-        step("Loading four tables whole", done, len(WHOLE))
+    for table in stepped("Loading four tables whole", WHOLE, step):
         lake.append(_name(table), _dataframe(spark, csv_file(data, table), table), batch=("demo", table.name))
-    step("Loading four tables whole", len(WHOLE), len(WHOLE))
     months = unpack_months(data, folder / "source")
     results = []
-    for done, (month, file) in enumerate(months.items()):
-        step("Loading flights, month by month", done, len(months))
+    for month, file in stepped("Loading flights, month by month", list(months.items()), step):
         flights = _dataframe(spark, file, FLIGHTS)
         results.append(lake.append(_name(FLIGHTS), flights, batch=("demo-flights", f"2013-{month:02}")))
-    step("Loading flights, month by month", len(months), len(months))
     return results
 
 
@@ -211,15 +201,12 @@ def _read_back(lake: Lake, spark: SparkSession, sums: Mapping[str, TableSums], s
     }
     compared = []
     for engine, read in engines.items():
-        label = f"Reading back through {engine}"
-        for done, table in enumerate(TABLES):
-            step(label, done, len(TABLES))
+        for table in stepped(f"Reading back through {engine}", TABLES, step):
             found = table_sums(read(table))
             wanted = sums[table.name]
             compared.append(
                 Comparison(table.name, engine, found.row_count, len(found.columns), differences(wanted, found))
             )
-        step(label, len(TABLES), len(TABLES))
     return compared
 
 

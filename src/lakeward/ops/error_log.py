@@ -181,7 +181,8 @@ def record_retry(
                 "resolve or ignore it, or see its dead letter"
             )
         now = dialect.now(connection)
-        _check_claim(error, claim, now)
+        current = None if error.claimed_until is None else error.claim
+        claims.check(f"the error {error.id}", claim, current=current, until=error.claimed_until, by="", now=now)
         now = max(now, error.occurred_at)
         count = error.retry_count + 1
         values: dict[str, Any] = {"retry_count": count, "last_retry_at": now, "claimed_until": None}
@@ -199,12 +200,6 @@ def record_retry(
                 raise TransactionConflict(f"a dead letter of the error {error_id} came meanwhile; try again")
             dead_letters.add_failed(connection, failed, letter, redact_columns)
         return failed
-
-
-def _check_claim(error: ErrorRecord, claim: int | None, now: datetime) -> None:
-    """Raises StatusConflict."""
-    current = None if error.claimed_until is None else error.claim
-    claims.check(f"the error {error.id}", claim, current=current, until=error.claimed_until, by="", now=now)
 
 
 def _open(connection: sa.Connection, error_id: int, what: str) -> ErrorRecord:
