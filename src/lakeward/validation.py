@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import cache, partial
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
+
+import msgspec
 
 from lakeward.errors import InvalidInput, InvalidName, InvalidSetting
 from lakeward.names import is_storable
 
 E = TypeVar("E", bound=Enum)
-F = TypeVar("F")
+F = TypeVar("F", bound=msgspec.Struct)
 
 MAX_INTEGER = (1 << 63) - 1
 MAX_DAYS = 365_000  # a thousand years: further back or ahead there are no times
@@ -69,8 +72,11 @@ def one_of_or_none(kind: type[E], value: Any, what: str) -> E | None:
 def filter_of(kind: type[F], chosen: F | None, fields: Mapping[str, Any], what: str, *, is_needed: bool = False) -> F:
     """A filter that was given as an object, or by its fields as keywords; with neither, one that narrows nothing.
 
+    Its values are such as no database refuses; members of enumerations may be given as texts.
+
     Raises:
-        InvalidInput: both were given, or what is no such filter; or neither, where the filter `is_needed`.
+        InvalidInput, InvalidName: both were given, or what is no such filter; or neither, where the filter `is_needed`; or a value
+            that no row has.
         TypeError: a keyword that is none of its fields.
     """
     if (chosen is not None and fields) or (is_needed and chosen is None and not fields):
@@ -78,10 +84,18 @@ def filter_of(kind: type[F], chosen: F | None, fields: Mapping[str, Any], what: 
             f"say which {what}: by fields such as schema_name='shop', or by one {kind.__name__}; {kind.__name__}() is all of them"
         )
     if chosen is None:
-        return kind(**fields)
-    if not isinstance(chosen, kind):
+        chosen = kind(**fields)
+    elif not isinstance(chosen, kind):
         raise InvalidInput(f"{_short(chosen)} chooses no {what}; give {kind.__name__}(schema_name='shop'), say")
-    return chosen
+    return kind(**{name: check(getattr(chosen, name), name) for name, check in _checks(kind)})
+
+
+@cache
+def _checks(kind: type[msgspec.Struct]) -> list[tuple[str, Callable[[Any, str], Any]]]:
+    """What checks each field of a filter, by its type beside None."""
+    plain: dict[Any, Callable[[Any, str], Any]] = {str: text_or_none, int: whole_or_none, datetime: moment}
+    types = [(field.name, get_args(field.type)[0]) for field in msgspec.structs.fields(kind)]
+    return [(name, plain.get(type_) or partial(one_of_or_none, type_)) for name, type_ in types]
 
 
 def moment(value: Any, what: str) -> datetime | None:

@@ -15,7 +15,7 @@ from lakeward.fronts import bound
 from lakeward.maintenance import operations_upkeep
 from lakeward.metadata import opening
 from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
-from lakeward.ops.records.operations import ErrorStatus, MarkerType
+from lakeward.ops.records.operations import DeadLetterStatus, ErrorStatus, MarkerType
 from lakeward.registry import Registry
 from lakeward.retry import RetryConfig
 
@@ -162,8 +162,8 @@ class MetadataManager:
     log_error = bound(error_log.log, own=("backoff", "redact_columns"))
     errors_due = bound(error_log.due)
     record_retry = bound(error_log.record_retry, own=("backoff", "redact_columns"))
-    resolve_error = bound(error_log.resolve)
-    ignore_error = bound(error_log.ignore)
+    resolve_error = bound(error_log.end, ErrorStatus.RESOLVED)
+    ignore_error = bound(error_log.end, ErrorStatus.IGNORED)
     resolve_errors = bound(error_log.end_all, ErrorStatus.RESOLVED)
     ignore_errors = bound(error_log.end_all, ErrorStatus.IGNORED)
     get_error = bound(error_log.get)
@@ -177,13 +177,13 @@ class MetadataManager:
     count_dead_letters = bound(dead_letters.counts)
     claim_dead_letters = bound(dead_letters.claim)
     release_dead_letter = bound(dead_letters.release)
-    resolve_dead_letter = bound(dead_letters.resolve)
-    discard_dead_letter = bound(dead_letters.discard)
+    resolve_dead_letter = bound(dead_letters.end, DeadLetterStatus.RESOLVED)
+    discard_dead_letter = bound(dead_letters.end, DeadLetterStatus.DISCARDED)
     requeue_dead_letter = bound(dead_letters.requeue)
-    release_dead_letters = bound(dead_letters.release_all)
-    resolve_dead_letters = bound(dead_letters.resolve_all)
-    discard_dead_letters = bound(dead_letters.discard_all)
-    requeue_dead_letters = bound(dead_letters.requeue_all)
+    release_dead_letters = bound(dead_letters.reopen_all, "released")
+    resolve_dead_letters = bound(dead_letters.end_all, DeadLetterStatus.RESOLVED)
+    discard_dead_letters = bound(dead_letters.end_all, DeadLetterStatus.DISCARDED)
+    requeue_dead_letters = bound(dead_letters.reopen_all, "requeued")
 
     # All together ---------------------------------------------------------------------------------------------------------
     get_sync_statistics = bound(operation_statistics.statistics)

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Unpack
 
-import msgspec
 import sqlalchemy as sa
 
 from lakeward import lossless_json, validation
@@ -30,6 +29,7 @@ from lakeward.ops.records.operations import (
 )
 from lakeward.ops.sql import dead_letters, error_log
 from lakeward.registry.handle import Registry
+from lakeward.validation import filter_of
 
 PAGE = 100
 CLAIM_SECONDS = 300.0
@@ -279,7 +279,7 @@ def list_dead_letters(
     Raises InvalidInput, InvalidName.
     """
     most, start = validation.page_of(limit, before)
-    narrowed = _narrowed(chosen, fields)
+    narrowed = filter_of(DeadLetterFilter, chosen, fields, "dead letters")
     with registry.database.read() as connection:
         return dead_letters.page(connection, narrowed, limit=most, before=start)
 
@@ -291,7 +291,7 @@ def counts(
 
     Raises InvalidInput, InvalidName.
     """
-    narrowed = _narrowed(chosen, fields)
+    narrowed = filter_of(DeadLetterFilter, chosen, fields, "dead letters")
     with registry.database.read() as connection:
         found = dead_letters.counts(connection, narrowed)
     return {status.value: found.get(status.value, 0) for status in DeadLetterStatus}
@@ -320,7 +320,7 @@ def claim(
         )
     owner = redaction.storable(worker) or worker
     lease, most = validation.span(lease_seconds, "lease_seconds", "seconds"), validation.whole(limit, "limit", 1)
-    narrowed = _narrowed(chosen, fields)
+    narrowed = filter_of(DeadLetterFilter, chosen, fields, "dead letters")
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
         return dead_letters.claim(connection, owner, now, now + lease, most, narrowed)
@@ -340,15 +340,17 @@ def release(registry: Registry, dead_letter_id: int, claim: int | None = None) -
     return _change(registry, "released", dead_letter_id, claim=claim)
 
 
-def resolve(
+def end(
     registry: Registry,
+    ending: DeadLetterStatus,
     dead_letter_id: int,
     resolution: str | None = None,
     claim: int | None = None,
     *,
     connection: sa.Connection | None = None,
 ) -> DeadLetter:
-    """Say that a record is where it belongs; the open error that its dead letter names is resolved with it.
+    """Say that a record is where it belongs (resolve), or give it up (discard); the open error that its dead letter names is
+    resolved or ignored with it.
 
     Args:
         claim: the number of the claim under which it was worked on; needed while the claim of a worker holds.
@@ -357,14 +359,7 @@ def resolve(
         DeadLetterNotFound.
         StatusConflict: it is in no state for this, or is claimed, and not under this claim.
     """
-    return _change(registry, "resolved", dead_letter_id, claim=claim, resolution=resolution, connection=connection)
-
-
-def discard(
-    registry: Registry, dead_letter_id: int, resolution: str | None = None, claim: int | None = None
-) -> DeadLetter:
-    """Give a record up; the open error that its dead letter names is ignored with it. Raises as `resolve_dead_letter`."""
-    return _change(registry, "discarded", dead_letter_id, claim=claim, resolution=resolution)
+    return _change(registry, ending.value, dead_letter_id, claim=claim, resolution=resolution, connection=connection)
 
 
 def requeue(registry: Registry, dead_letter_id: int) -> DeadLetter:
@@ -437,46 +432,32 @@ def _end_errors(connection: sa.Connection, letters: Sequence[DeadLetter], what: 
         error_log.end(connection, [error_id], status, dialect.now(connection), note)
 
 
-def release_all(registry: Registry, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]) -> int:
-    """End the claims of all that are chosen, by a DeadLetterFilter or by its fields, dead workers' or not; how many.
+def reopen_all(
+    registry: Registry,
+    what: str,
+    chosen: DeadLetterFilter | None = None,
+    **fields: Unpack[DeadLetterFields],
+) -> int:
+    """End the claims (release) of all that are chosen, by a DeadLetterFilter or by its fields, dead workers' or not; or let those
+    that have ended be pending again (requeue); how many.
 
     Raises InvalidInput: it is not said which, or by a value that none has.
     """
-    return _change_all(registry, "released", chosen, fields)
+    return _change_all(registry, what, chosen, fields)
 
 
-def resolve_all(
+def end_all(
     registry: Registry,
+    ending: DeadLetterStatus,
     chosen: DeadLetterFilter | None = None,
     resolution: str | None = None,
     **fields: Unpack[DeadLetterFields],
 ) -> int:
-    """Resolve all that are chosen, by a DeadLetterFilter or by its fields, and nobody has claimed; how many.
+    """Resolve or discard all that are chosen, by a DeadLetterFilter or by its fields, and nobody has claimed; how many.
 
-    Raises as `release_dead_letters`.
+    Raises InvalidInput: it is not said which, or by a value that none has.
     """
-    return _change_all(registry, "resolved", chosen, fields, resolution)
-
-
-def discard_all(
-    registry: Registry,
-    chosen: DeadLetterFilter | None = None,
-    resolution: str | None = None,
-    **fields: Unpack[DeadLetterFields],
-) -> int:
-    """Discard all that are chosen, by a DeadLetterFilter or by its fields, and nobody has claimed; how many.
-
-    Raises as `release_dead_letters`.
-    """
-    return _change_all(registry, "discarded", chosen, fields, resolution)
-
-
-def requeue_all(registry: Registry, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]) -> int:
-    """Let all that are chosen, by a DeadLetterFilter or by its fields, be pending again; how many.
-
-    Raises as `release_dead_letters`.
-    """
-    return _change_all(registry, "requeued", chosen, fields)
+    return _change_all(registry, ending.value, chosen, fields, resolution)
 
 
 def _change_all(
@@ -490,7 +471,7 @@ def _change_all(
     waits long."""
     states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
     note = redaction.storable(resolution)
-    narrowed = _narrowed(chosen, fields, is_needed=True)
+    narrowed = filter_of(DeadLetterFilter, chosen, fields, "dead letters", is_needed=True)
     done, after = 0, 0
     while True:
         found, changed = _change_batch(registry, what, narrowed, states, note, after)
@@ -514,21 +495,3 @@ def _change_batch(
                 changed.append(_changed(connection, locked, what, note))
         _end_errors(connection, changed, what, note)
         return found, len(changed)
-
-
-def _narrowed(given: DeadLetterFilter | None, fields: DeadLetterFields, *, is_needed: bool = False) -> DeadLetterFilter:
-    """A filter, as it was given or of its fields, whose values no database refuses; states and operations may be texts.
-
-    Raises InvalidInput, InvalidName.
-    """
-    chosen = validation.filter_of(DeadLetterFilter, given, fields, "dead letters", is_needed=is_needed)
-    values = msgspec.structs.asdict(chosen)
-    for name in ("schema_name", "table_name", "source_record_id"):
-        validation.text_or_none(values[name], name)
-    for name in ("sync_run_id", "error_log_id", "min_error_count"):
-        validation.whole_or_none(values[name], name)
-    return msgspec.structs.replace(
-        chosen,
-        status=validation.one_of_or_none(DeadLetterStatus, chosen.status, "status"),
-        operation_type=validation.one_of_or_none(OperationType, chosen.operation_type, "operation_type"),
-    )

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
-import msgspec
 import sqlalchemy as sa
 
 from lakeward import lossless_json, validation
@@ -123,7 +122,7 @@ def succeeded(registry: Registry, failure_key: str) -> None:
     try:
         found = registry.database.lookups.one(error_log.OPEN_OF_KEY, {"failure_key": failure_key})
         if found is not None:
-            resolve(registry, found["id"], "it succeeded later")
+            end(registry, ErrorStatus.RESOLVED, found["id"], "it succeeded later")
     except LakewardError as problem:  # somebody was quicker, say; the work is done all the same
         why = {"error": str(problem), "code": error_code(problem)}
         log_of_process.warning("error_not_resolved", failure_key=failure_key, **why)
@@ -217,24 +216,12 @@ def load(connection: sa.Connection, error_id: int, *, lock: bool = False) -> Err
     return found
 
 
-def resolve(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
-    """Say that an open error is dealt with; the error, resolved.
-
-    Raises ErrorRecordNotFound; StatusConflict: it is not open.
-    """
-    return _end(registry, error_id, ErrorStatus.RESOLVED, resolution)
-
-
-def ignore(registry: Registry, error_id: int, resolution: str | None = None) -> ErrorRecord:
-    """Say that an open error needs nothing; the error, ignored.
-
-    Raises ErrorRecordNotFound; StatusConflict: it is not open.
-    """
-    return _end(registry, error_id, ErrorStatus.IGNORED, resolution)
-
-
 @retried
-def _end(registry: Registry, error_id: int, status: ErrorStatus, resolution: str | None) -> ErrorRecord:
+def end(registry: Registry, status: ErrorStatus, error_id: int, resolution: str | None = None) -> ErrorRecord:
+    """Say that an open error is dealt with (resolve), or that it needs nothing (ignore); the error as it is then.
+
+    Raises ErrorRecordNotFound; StatusConflict: it is not open.
+    """
     note = redaction.storable(resolution)
     with registry.database.transaction() as connection:
         error = _open(connection, error_id, f"cannot be {status.value}")
@@ -259,7 +246,7 @@ def end_all(
     Raises InvalidInput: it is not said which, or by a value that no error has.
     """
     note, done, after = redaction.storable(resolution), 0, 0
-    narrowed = _checked(validation.filter_of(ErrorFilter, chosen, fields, "errors", is_needed=True))
+    narrowed = validation.filter_of(ErrorFilter, chosen, fields, "errors", is_needed=True)
     while True:
         found = _end_batch(registry, status, narrowed, note, after)
         done += len(found)
@@ -274,18 +261,6 @@ def _end_batch(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, not
         found = error_log.open_ids(connection, chosen, after, BULK)
         error_log.end(connection, found, status, dialect.now(connection), note)
         return found
-
-
-def _checked(chosen: ErrorFilter) -> ErrorFilter:
-    """A filter whose values no database refuses; a type may be given as a text. Raises InvalidInput, InvalidName."""
-    for name in ("schema_name", "table_name", "error_code"):
-        validation.text_or_none(getattr(chosen, name), name)
-    validation.whole_or_none(chosen.sync_run_id, "sync_run_id")
-    return msgspec.structs.replace(
-        chosen,
-        error_type=validation.one_of_or_none(ErrorType, chosen.error_type, "error_type"),
-        before=validation.moment(chosen.before, "before"),
-    )
 
 
 def get(registry: Registry, error_id: int) -> ErrorRecord:

@@ -21,7 +21,7 @@ from lakeward import Lake, StorageManager
 from lakeward.errors import BatchOutOfOrder, DeadLetterNotFound, FileRefused, InvalidInput, StatusConflict
 from lakeward.metadata import MetadataManager
 from lakeward.ops import dead_letters, error_log, runs
-from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus, OperationType
+from lakeward.ops.records.operations import DeadLetter, DeadLetterStatus, ErrorStatus, OperationType
 from tests.support.lakes import assert_nothing_left_over, make_table, objects, open_lake
 from tests.support.registries import rows_of
 from tests.support.shell import Shell
@@ -707,7 +707,7 @@ def test_a_batch_that_is_refused_at_every_pass_is_one_open_error_that_counts(
         lake.append(NAME, data, batch=("cron", "b"))
     with pytest.raises(FileRefused):
         lake.append(NAME, data)
-    error_log.resolve(lake.registry, error.id)
+    error_log.end(lake.registry, ErrorStatus.RESOLVED, error.id)
     with pytest.raises(FileRefused):
         lake.append(NAME, data, batch=("cron", "a"))
     found = error_log.list_errors(lake.registry)

@@ -162,7 +162,7 @@ def test_the_last_failure_moves_the_record_to_the_dead_letters(registry: Registr
     assert letter.error_message == "still no amount"
     with pytest.raises(StatusConflict, match="all that max_retries allows"):
         error_log.record_retry(registry, error.id)
-    dead_letters.resolve(registry, letter.id, resolution="put back")
+    dead_letters.end(registry, DeadLetterStatus.RESOLVED, letter.id, resolution="put back")
     assert error_log.get(registry, error.id).status == ErrorStatus.RESOLVED
 
 
@@ -176,12 +176,12 @@ def test_an_error_whose_record_is_a_dead_letter_already_makes_no_second_one(regi
 
 def test_errors_are_resolved_or_ignored_once(registry: Registry) -> None:
     one, other = log(registry), log(registry)
-    assert error_log.resolve(registry, one.id, "fixed").resolution == "fixed"
-    assert error_log.ignore(registry, other.id).status == ErrorStatus.IGNORED
-    for change in (error_log.resolve, error_log.ignore):
+    assert error_log.end(registry, ErrorStatus.RESOLVED, one.id, "fixed").resolution == "fixed"
+    assert error_log.end(registry, ErrorStatus.IGNORED, other.id).status == ErrorStatus.IGNORED
+    for status in (ErrorStatus.RESOLVED, ErrorStatus.IGNORED):
         for error in (one, other):
             with pytest.raises(StatusConflict, match="since"):
-                change(registry, error.id)
+                error_log.end(registry, status, error.id)
     pass_time(registry, days=1)
     assert error_log.due(registry) == []
 
@@ -213,7 +213,7 @@ def test_open_errors_are_ended_by_filter_in_small_transactions(
     with registry.database.transaction() as connection:
         change = schema.error_log.update().where(schema.error_log.c.id.in_([made[0].id, made[3].id]))
         connection.execute(change.values(occurred_at=datetime(2025, 12, 31, tzinfo=UTC)))
-    ignored = error_log.ignore(registry, log(registry).id, "before")
+    ignored = error_log.end(registry, ErrorStatus.IGNORED, log(registry).id, "before")
     done = error_log.end_all(registry, ErrorStatus.RESOLVED, chosen, "token=hunter2")
     resolved = error_log.list_errors(registry, status=ErrorStatus.RESOLVED)
     assert done == len(resolved) == expected
@@ -225,7 +225,7 @@ def test_open_errors_are_ended_by_filter_in_small_transactions(
 def test_trends_count_by_hour_and_type_with_what_retries_achieved(registry: Registry) -> None:
     for success in (True, True, False):
         error = error_log.record_retry(registry, log(registry).id, success)
-    error_log.resolve(registry, error.id, "by hand, after a retry that failed")
+    error_log.end(registry, ErrorStatus.RESOLVED, error.id, "by hand, after a retry that failed")
     log(registry)
     error_log.log(registry, "other", ErrorType.TIMEOUT, "late")
     trends = error_log.trends(registry)
@@ -271,8 +271,8 @@ def test_a_source_record_that_fails_again_is_the_same_row_as_it_failed_last(regi
     assert (again.id, again.error_count, again.status) == (first.id, 2, DeadLetterStatus.PENDING)
     assert (again.record_data, again.error_message) == ({"id": 2}, "worse")
     with pytest.raises(StatusConflict, match="not current"):
-        dead_letters.resolve(registry, first.id, claim=claimed.claim)
-    dead_letters.resolve(registry, first.id)
+        dead_letters.end(registry, DeadLetterStatus.RESOLVED, first.id, claim=claimed.claim)
+    dead_letters.end(registry, DeadLetterStatus.RESOLVED, first.id)
     assert add(registry, source_record_id="7").error_count == 3
     for _ in range(2):
         add(registry)
@@ -303,13 +303,16 @@ def test_a_dead_workers_claim_runs_out_and_its_outcome_is_then_refused(registry:
     (first,) = dead_letters.claim(registry, "dead", lease_seconds=60)
     assert dead_letters.claim(registry, "other") == []
     with pytest.raises(StatusConflict, match="claimed by dead until"):
-        dead_letters.discard(registry, first.id)
+        dead_letters.end(registry, DeadLetterStatus.DISCARDED, first.id)
     pass_time(registry, seconds=61)
     (second,) = dead_letters.claim(registry, "other")
     assert (second.id, second.claim) == (first.id, first.claim + 1)
     with pytest.raises(StatusConflict, match=f"claim {first.claim} .* not current"):
-        dead_letters.resolve(registry, first.id, claim=first.claim)
-    assert dead_letters.resolve(registry, first.id, claim=second.claim).status == DeadLetterStatus.RESOLVED
+        dead_letters.end(registry, DeadLetterStatus.RESOLVED, first.id, claim=first.claim)
+    assert (
+        dead_letters.end(registry, DeadLetterStatus.RESOLVED, first.id, claim=second.claim).status
+        == DeadLetterStatus.RESOLVED
+    )
 
 
 STEPS = {
@@ -318,10 +321,16 @@ STEPS = {
     "discarded": {"pending": "discarded", "processing": "discarded"},
     "requeued": {"resolved": "pending", "discarded": "pending"},
 }
+
+
+def ending(status: DeadLetterStatus) -> Callable[..., DeadLetter]:
+    return lambda registry, *given, **named: dead_letters.end(registry, status, *given, **named)
+
+
 CHANGES: dict[str, Callable[..., DeadLetter]] = {
     "released": dead_letters.release,
-    "resolved": dead_letters.resolve,
-    "discarded": dead_letters.discard,
+    "resolved": ending(DeadLetterStatus.RESOLVED),
+    "discarded": ending(DeadLetterStatus.DISCARDED),
     "requeued": dead_letters.requeue,
 }
 
@@ -352,13 +361,13 @@ def test_many_are_changed_and_counted_by_filter_and_claimed_ones_are_left(regist
     dead_letters.claim(registry, "w", 1)
     chosen = DeadLetterFilter(schema_name="shop")
     assert dead_letters.counts(registry, chosen) == {"pending": 5, "processing": 1, "resolved": 0, "discarded": 0}
-    assert dead_letters.discard_all(registry, chosen) == 5
-    assert dead_letters.requeue_all(registry, DeadLetterFilter(source_record_id="5")) == 1
+    assert dead_letters.end_all(registry, DeadLetterStatus.DISCARDED, chosen) == 5
+    assert dead_letters.reopen_all(registry, "requeued", DeadLetterFilter(source_record_id="5")) == 1
     assert dead_letters.counts(registry) == {"pending": 2, "processing": 1, "resolved": 0, "discarded": 4}
     assert [
         each.error_count for each in dead_letters.list_dead_letters(registry, DeadLetterFilter(min_error_count=2))
     ] == [2]
-    assert dead_letters.release_all(registry, DeadLetterFilter()) == 1
+    assert dead_letters.reopen_all(registry, "released", DeadLetterFilter()) == 1
 
 
 def test_a_filters_fields_may_be_given_as_keywords_in_its_place(registry: Registry) -> None:
@@ -398,12 +407,12 @@ def test_what_is_unknown_or_wrong_is_refused_and_changes_nothing(registry: Regis
     calls: list[tuple[type[Exception], Callable[[], object]]] = [
         (ErrorRecordNotFound, lambda: error_log.get(registry, 99)),
         (ErrorRecordNotFound, lambda: error_log.record_retry(registry, 99)),
-        (ErrorRecordNotFound, lambda: error_log.resolve(registry, 99)),
+        (ErrorRecordNotFound, lambda: error_log.end(registry, ErrorStatus.RESOLVED, 99)),
         (ErrorRecordNotFound, lambda: add(registry, error_log_id=99)),
         (SyncRunNotFound, lambda: log(registry, sync_run_id=99)),
         (SyncRunNotFound, lambda: add(registry, sync_run_id=99)),
         (DeadLetterNotFound, lambda: dead_letters.get(registry, 99)),
-        (DeadLetterNotFound, lambda: dead_letters.resolve(registry, 99)),
+        (DeadLetterNotFound, lambda: dead_letters.end(registry, DeadLetterStatus.RESOLVED, 99)),
         (InvalidInput, lambda: log(registry, max_retries=-1)),
         (InvalidInput, lambda: log(registry, operation_type="guess")),
         (InvalidInput, lambda: log(registry, record_data=object())),

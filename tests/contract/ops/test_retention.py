@@ -14,6 +14,8 @@ from lakeward.maintenance import operations_upkeep
 from lakeward.metadata import MetadataManager
 from lakeward.ops import dead_letters, error_log, operation_statistics, positions, retention, runs, schema_versions
 from lakeward.ops.records.operations import (
+    DeadLetterStatus,
+    ErrorStatus,
     ErrorType,
     MarkerType,
     OperationType,
@@ -46,18 +48,19 @@ def fill(registry: Registry) -> dict[str, Any]:
         made[name] = runs.start(registry, "shop", SyncMode.BATCH).id
         if name != "running":
             runs.complete(registry, made[name])
-    for run, end in (("named by an error", None), ("ended", error_log.resolve), ("ended", error_log.ignore)):
+    for run, end in (("named by an error", None), ("ended", ErrorStatus.RESOLVED), ("ended", ErrorStatus.IGNORED)):
         error = error_log.log(registry, "shop", ErrorType.DATA, "bad", sync_run_id=made[run])
         if end is not None:
-            end(registry, error.id)
-    for run, end_letter in (
+            error_log.end(registry, end, error.id)
+    endings: list[tuple[str, DeadLetterStatus | None]] = [
         ("named by a letter", None),
-        ("ended", dead_letters.resolve),
-        ("ended", dead_letters.discard),
-    ):
+        ("ended", DeadLetterStatus.RESOLVED),
+        ("ended", DeadLetterStatus.DISCARDED),
+    ]
+    for run, end_letter in endings:
         letter = dead_letters.add(registry, "shop", "t", OperationType.INSERT, {"a": 1}, sync_run_id=made[run])
         if end_letter is not None:
-            end_letter(registry, letter.id)
+            dead_letters.end(registry, end_letter, letter.id)
     positions.update(registry, MarkerType.STREAM, "shop", {"lsn": 1}, sync_run_id=made["ended"])
     for number in range(13):
         columns = [{"name": f"c{each}", "type": "int"} for each in range(number + 1)]
@@ -167,7 +170,7 @@ def test_statistics_add_up(registry: Registry) -> None:
     error = error_log.log(registry, "shop", ErrorType.TIMEOUT, "late")
     error_log.record_retry(registry, error.id, success=True)
     by_hand = error_log.record_retry(registry, error_log.log(registry, "shop", ErrorType.DATA, "bad").id)
-    error_log.resolve(registry, by_hand.id, "by hand")
+    error_log.end(registry, ErrorStatus.RESOLVED, by_hand.id, "by hand")
     dead_letters.add(registry, "shop", "t", OperationType.INSERT, {"a": 1})
     positions.update(registry, MarkerType.STREAM, "shop", {"lsn": 1}, "t")
 

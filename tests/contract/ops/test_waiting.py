@@ -63,7 +63,7 @@ def test_errors_are_locked_by_their_ids_whatever_the_order_of_their_dead_letters
         registry,
         (schema.error_log, low),
         (schema.error_log, high),
-        lambda: dead_letters.discard_all(registry, DeadLetterFilter(schema_name="shop")),
+        lambda: dead_letters.end_all(registry, DeadLetterStatus.DISCARDED, DeadLetterFilter(schema_name="shop")),
     )
     assert {error_log.get(registry, each).status for each in (low, high)} == {ErrorStatus.IGNORED}
 
@@ -83,9 +83,9 @@ def test_the_last_retry_locks_the_dead_letter_before_its_error(registry: Registr
 def test_clean_up_leaves_what_another_is_at(registry: Registry) -> None:
     letters = [_letter(registry, None) for _ in range(2)]
     errors = [_error(registry) for _ in range(2)]
-    dead_letters.resolve_all(registry, DeadLetterFilter())
+    dead_letters.end_all(registry, DeadLetterStatus.RESOLVED, DeadLetterFilter())
     for each in errors:
-        error_log.resolve(registry, each)
+        error_log.end(registry, ErrorStatus.RESOLVED, each)
     long_ago = datetime.fromisoformat("2020-01-01T00:00:00Z")
     with registry.database.transaction() as connection:
         for table in (schema.dead_letter_queue, schema.error_log):
