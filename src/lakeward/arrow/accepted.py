@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakeward.arrow.nested import check_map_keys, required_below
+from lakeward.arrow.nested import check_map_keys, check_nulls, required_below
 from lakeward.arrow.plain_values import array_of
 from lakeward.errors import FileRefused, InvalidInput
 from lakeward.iceberg import arrow, types, values
@@ -85,27 +85,17 @@ def decode(given: Sequence[Any], type_: TypeDocument, path: str, *, written: boo
         return _structs(given, type_, target, missing, path, written)
     if type_["type"] == "list":
         offsets, parts = _flat([None if v is None else _list(v, path) for v in given])
-        element = decode(parts, type_["element"], f"{path}.element", written=written)
-        _check_required(element, target.value_field, f"{path}.element")
+        inner = f"{path}.element"
+        element = check_nulls(decode(parts, type_["element"], inner, written=written), target.value_field, inner)
         return pa.ListArray.from_arrays(offsets, element, type=target, mask=missing)
     pairs = [None if v is None else _pairs(v, type_, path, written) for v in given]
     offsets, flat_keys = _flat([None if p is None else p[0] for p in pairs])
     _, flat_items = _flat([None if p is None else p[1] for p in pairs])
     keys = decode(flat_keys, type_["key"], f"{path}.key", written=written)
     items = decode(flat_items, type_["value"], f"{path}.value", written=written)
-    _check_required(keys, target.key_field, f"{path}.key")
-    _check_required(items, target.item_field, f"{path}.value")
+    check_nulls(keys, target.key_field, f"{path}.key")
+    check_nulls(items, target.item_field, f"{path}.value")
     return check_map_keys(pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=missing), path)
-
-
-def _check_required(array: pa.Array, field: pa.Field, path: str) -> None:
-    if array.null_count and not field.nullable:
-        raise null_in_required(path)
-
-
-def null_in_required(path: str) -> FileRefused:
-    """What a null is refused by, in a column that is to have none."""
-    return FileRefused("null_in_required", f"column {path!r} is required and null; fill such rows, or leave them out")
 
 
 def _structs(

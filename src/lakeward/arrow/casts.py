@@ -17,7 +17,15 @@ import pyarrow.types as pt
 
 from lakeward.arrow import accepted, statistics
 from lakeward.arrow.broken_rows import value_of
-from lakeward.arrow.nested import check_map_keys, list_parts, map_parts, mask_of, required_below, view_parts
+from lakeward.arrow.nested import (
+    check_map_keys,
+    check_nulls,
+    list_parts,
+    map_parts,
+    mask_of,
+    required_below,
+    view_parts,
+)
 from lakeward.errors import FileRefused
 from lakeward.iceberg import arrow
 
@@ -82,7 +90,7 @@ class _Planner(NamedTuple):
 
     def of_field(self, source: pa.Field, target: pa.Field, path: str) -> Cast:
         inner = self.of_type(source.type, target.type, path)
-        return inner if target.nullable else lambda array: _required(inner(array), path)
+        return inner if target.nullable else lambda array: check_nulls(inner(array), target, path)
 
     def of_type(self, source: pa.DataType, target: pa.DataType, path: str) -> Cast:
         if pt.is_dictionary(source) or pt.is_run_end_encoded(source):
@@ -102,12 +110,6 @@ class _Planner(NamedTuple):
             inner = self.of_type(source.storage_type, target, path)
             return lambda array: inner(array.storage)
         return _primitive_plan(source, target, path, self.written)
-
-
-def _required(array: pa.Array, path: str) -> pa.Array:
-    if array.null_count:
-        raise accepted.null_in_required(path)
-    return array
 
 
 def refused(path: str, source: pa.DataType, target: pa.DataType, way: str = "cast it before") -> FileRefused:

@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakeward.arrow import accepted, statistics
-from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.broken_rows import BrokenRow, BrokenRows, numbered, row_of, sift, value_of
 from lakeward.arrow.casts import NO_DEFAULTS, Cast, Defaults, Extra, Key, by_name, cast_plan, filled, matched, same
 from lakeward.arrow.growth import check_growth
-from lakeward.arrow.nested import nested_parts
+from lakeward.arrow.nested import check_nulls, nested_parts
 from lakeward.arrow.splitting import Term, check_held
 from lakeward.arrow.target import arrow_schema
 from lakeward.errors import FileRefused, InvalidInput
@@ -195,10 +194,9 @@ class Wanted(NamedTuple):
 
     def decoded(self, field: pa.Field, values: Sequence[Any], *, written: bool = False) -> pa.Array:
         """A column of Python values; see `accepted.decode`. Raises FileRefused."""
-        array = accepted.decode(values, self.types[field.name], field.name, written=written)
-        if array.null_count and not field.nullable:
-            raise null_in_required(field.name)
-        return array
+        return check_nulls(
+            accepted.decode(values, self.types[field.name], field.name, written=written), field, field.name
+        )
 
     def made(self, column: Callable[[pa.Field], pa.Array], given: Container[str], count: int) -> pa.RecordBatch:
         """A batch of the columns that are given, each made by `column`, and of what the others hold without."""
@@ -225,8 +223,8 @@ def _checked(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
     for index, field in enumerate(wanted.schema):
         if pt.is_nested(field.type):
             columns[index] = cast_plan(batch.schema.field(index), field, by_name, field.name)(columns[index])
-        elif not field.nullable and columns[index].null_count:
-            raise null_in_required(field.name)
+        else:
+            check_nulls(columns[index], field, field.name)
     return wanted.batch(columns)
 
 

@@ -9,13 +9,25 @@ import pyarrow.types as pt
 from lakeward.errors import FileRefused
 
 
+def null_in_required(path: str) -> FileRefused:
+    """What a null is refused by, in a column that is to have none."""
+    return FileRefused("null_in_required", f"column {path!r} is required and null; fill such rows, or leave them out")
+
+
+def check_nulls(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    """The same array. Raises FileRefused (null_in_required): it has nulls, and the field may have none."""
+    if array.null_count and not field.nullable:
+        raise null_in_required(path)
+    return array
+
+
 def required_below(child: pa.Array, parent_is_null: pa.Array, path: str) -> pa.Array:
     """A required field of a struct: it may be null only where the struct is, and even there Parquet's writer wants a value."""
     if not child.null_count:
         return child
     bad = pc.sum(pc.and_not(child.is_null(), parent_is_null)).as_py()
     if bad:
-        raise FileRefused("null_in_required", f"column {path!r} is required and null")
+        raise null_in_required(path)
     return _without_nulls(child)
 
 

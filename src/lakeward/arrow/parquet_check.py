@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakeward.arrow import statistics
-from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.casts import Key, by_name
 from lakeward.arrow.coerce import Plan, Wanted, schema_plan
-from lakeward.arrow.nested import inner_fields
+from lakeward.arrow.nested import inner_fields, null_in_required
 from lakeward.arrow.target import TableTarget
 from lakeward.errors import FileRefused, LakewardError
 from lakeward.iceberg import schemas

@@ -9,6 +9,7 @@ import typer
 
 from lakeward.cli.command import Context
 from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.shared import log_store
 from lakeward.cli.times import with_zone
 from lakeward.errors import InvalidInput
 from lakeward.log.records import Topic
@@ -21,10 +22,7 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 
 def list_(context: Context) -> None:
     """List the groups, and how far behind they are."""
-    from lakeward.lake import MetadataStore
-
-    with context.lake() as lake:
-        store = MetadataStore(lake)
+    with log_store(context) as store:
         lags = {group: store.lag(group) for group in store.list_consumer_groups()}
     rows = [
         {"group": group, "topics": sorted({each.topic for each in lag}), "lag": sum(each.lag for each in lag)}
@@ -35,10 +33,8 @@ def list_(context: Context) -> None:
 
 def show(context: Context, group: GroupArgument) -> None:
     """Show how far a group has read in each partition of its topics."""
-    from lakeward.lake import MetadataStore
-
-    with context.lake() as lake:
-        found = MetadataStore(lake).lag(group)
+    with log_store(context) as store:
+        found = store.lag(group)
     columns = ("topic", "partition_id", "committed_offset", "high_watermark", "lag")
     show_rows("partitions", [as_row(each) for each in found], columns, to=context)
 
@@ -102,8 +98,6 @@ def _offsets(lake: Lake, topic: Topic, ends: dict[int, tuple[int, int]], to: str
 
 def delete(context: Context, group: GroupArgument) -> None:
     """Forget a group and what it has committed."""
-    from lakeward.lake import MetadataStore
-
-    with context.lake() as lake:
-        MetadataStore(lake).delete_consumer_group(group)
+    with log_store(context) as store:
+        store.delete_consumer_group(group)
     show_record({"deleted": group}, to=context)

@@ -1,4 +1,4 @@
-"""Options that the commands for operations metadata share, and how their records are shown."""
+"""What commands share: options, the front that they call, and how records of operations metadata are shown."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakeward.cli.render import as_row, show_record
 from lakeward.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from lakeward.lake import MetadataStore
     from lakeward.metadata import MetadataManager
 
 F = TypeVar("F")
@@ -50,6 +51,15 @@ def manager(context: Context) -> Iterator[MetadataManager]:
 
     with context.opened_registry() as registry:
         yield MetadataManager(registry)
+
+
+@contextmanager
+def log_store(context: Context, **options: Any) -> Iterator[MetadataStore]:
+    """What a lakehouse's log knows of its topics and groups; `options` as Context.lake."""
+    from lakeward.lake import MetadataStore
+
+    with context.lake(**options) as lake:
+        yield MetadataStore(lake)
 
 
 def row(record: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import typer
 from lakeward.cli.command import Context, confirm, limited
 from lakeward.cli.names import parse_pairs
 from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.shared import log_store
 from lakeward.cli.tables import LimitOption
 from lakeward.cli.times import duration_text, parse_milliseconds
 from lakeward.errors import InvalidInput
@@ -28,10 +29,8 @@ _SET = Annotated[
 
 def list_(context: Context, limit: LimitOption = 100) -> None:
     """List the topics."""
-    from lakeward.lake import MetadataStore
-
-    with context.lake() as lake:
-        found = MetadataStore(lake).list_topics()
+    with log_store(context) as store:
+        found = store.list_topics()
     rows = [_row(topic) for topic in limited(found, limit)]
     show_rows("topics", rows, ("topic", "partitions", "retention", "created_at"), len(found), to=context)
 
@@ -44,13 +43,11 @@ def create(
     set_: _SET = None,
 ) -> None:
     """Make a topic."""
-    from lakeward.lake import MetadataStore
-
     wanted = TopicConfig(
         topic, partitions, parse_retention(retention), parse_pairs(set_, "--set", "--set parquet.compression=zstd")
     )
-    with context.lake(make=True) as lake:
-        made = MetadataStore(lake).create_topic(wanted)
+    with log_store(context, make=True) as store:
+        made = store.create_topic(wanted)
     show_record(_row(made), to=context)
 
 
@@ -81,7 +78,6 @@ def configure(
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Remove a setting.")] = None,
 ) -> None:
     """Change a topic; what is not named stays."""
-    from lakeward.lake import MetadataStore
     from lakeward.log import topics
 
     changes: dict[str, str | None] = {
@@ -89,8 +85,8 @@ def configure(
         **dict.fromkeys(unset or ()),
     }
     keep = topics.KEEP if retention is None else parse_retention(retention)
-    with context.lake() as lake:
-        changed = MetadataStore(lake).update_topic_config(topic, changes, partition_count=partitions, retention_ms=keep)
+    with log_store(context) as store:
+        changed = store.update_topic_config(topic, changes, partition_count=partitions, retention_ms=keep)
     show_record(_row(changed), to=context)
 
 
@@ -103,11 +99,9 @@ def delete(
 
     Its files wait in quarantine; a topic made again under the name is another one.
     """
-    from lakeward.lake import MetadataStore
-
     confirm(f"delete topic {topic} with all its records?", f"topic {topic} was not deleted", yes=yes)
-    with context.lake() as lake:
-        MetadataStore(lake).delete_topic(topic)
+    with log_store(context) as store:
+        store.delete_topic(topic)
     show_record({"deleted": topic}, to=context)
 
 

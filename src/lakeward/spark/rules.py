@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lakeward.arrow.accepted import UUID_TEXT, null_in_required
+from lakeward.arrow.accepted import UUID_TEXT
+from lakeward.arrow.nested import null_in_required
 from lakeward.iceberg import types
 from lakeward.iceberg.types import TypeDocument
 from lakeward.spark.columns import quoted

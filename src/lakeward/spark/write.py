@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from lakeward.arrow import splitting
-from lakeward.arrow.accepted import null_in_required
 from lakeward.arrow.growth import check_growth
+from lakeward.arrow.nested import null_in_required
 from lakeward.arrow.statistics import from_footer
 from lakeward.arrow.target import TableTarget
 from lakeward.errors import (
