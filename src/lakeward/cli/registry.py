@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -168,19 +167,7 @@ def adopt(context: Context) -> None:
     show_record(record, to=context)
 
 
-@contextmanager
-def _database(context: Context, *, create: bool = True) -> Iterator[Database]:
-    from lakeward.db.database import Database
-    from lakeward.registry.handle import registry_url
+def _database(context: Context, *, create: bool = True) -> AbstractContextManager[Database]:
+    from lakeward.registry.handle import open_database
 
-    settings = context.settings()
-    database = Database(
-        registry_url(settings.registry),
-        durable=settings.durable,
-        create=create,
-        metadata_schema=settings.metadata_schema,
-    )
-    try:
-        yield database
-    finally:
-        database.close()
+    return closing(open_database(context.settings(), create=create))

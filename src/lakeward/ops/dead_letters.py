@@ -39,7 +39,7 @@ NO_TABLE = "(none)"  # of the record of an error that named none
 REPAIRED = "an append has repaired it"  # resolutions
 TAKEN = "the batch was sent again, and this record fits now"
 
-Prepared = Mapping[str, Any]  # the columns of a row that is yet to be inserted, without its times
+Prepared = Mapping[str, Any]  # the columns of a row that is yet to be inserted, without its times, run and error
 
 
 class Repair(NamedTuple):
@@ -78,8 +78,6 @@ def add(
         table_name,
         operation_type,
         record_data,
-        sync_run_id=sync_run_id,
-        error_log_id=error_log_id,
         source_record_id=source_record_id,
         error_message=error_message,
         envelope=envelope,
@@ -90,7 +88,8 @@ def add(
         if error_log_id is not None and error_log.load(joint, validation.whole(error_log_id, "error_log_id")) is None:
             raise ErrorRecordNotFound(f"no error {error_log_id}; `lakeward errors list` shows those there are")
         now = dialect.now(joint)
-        row = {**values, "created_at": now, "last_failed_at": now}
+        named = {"sync_run_id": sync_run_id, "error_log_id": error_log_id}
+        row = {**values, **named, "created_at": now, "last_failed_at": now}
         return (dead_letters.insert if source_record_id is None else dead_letters.insert_or_count)(joint, row)
 
 
@@ -100,8 +99,6 @@ def prepare(
     operation_type: OperationType,
     record_data: Any,
     *,
-    sync_run_id: int | None = None,
-    error_log_id: int | None = None,
     source_record_id: str | None = None,
     error_message: str | None = None,
     envelope: Any = None,
@@ -122,8 +119,6 @@ def prepare(
         "record_data": record,
         "envelope": wrapping,
         "source_record_id": source_record_id,
-        "sync_run_id": sync_run_id,
-        "error_log_id": error_log_id,
         "error_message": redaction.storable(error_message, [*known, *more]),
         "status": DeadLetterStatus.PENDING.value,
     }

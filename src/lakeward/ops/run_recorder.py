@@ -98,7 +98,8 @@ class Recorder:
             self._id: int | None = run.id if isinstance(run, SyncRun) else run
             runs.check_running(registry, self._id)
             return
-        self._values = described(registry, schema_name, mode, source_info, destination_info)
+        about = (schema_name[:MAX_NAME_LENGTH], mode, source_info, destination_info, registry.owner)
+        self._values = _described(json.dumps(about))  # which takes the names of files too, whatever is in them
         self._id = None if at_once else _begun(registry, self._values)
         if not at_once:
             self._stay_alive()
@@ -264,25 +265,10 @@ def _begun(registry: Registry, values: runs.Values) -> int:
         return runs.insert_running(connection, values, heartbeats=True).id
 
 
-def described(
-    registry: Registry,
-    schema_name: str,
-    mode: SyncMode,
-    source_info: Document | None,
-    destination_info: Document | None,
-) -> runs.Values:
-    """What the row of a run of this process says of what it is; the documents are of what JSON has.
-
-    It is remembered: to look for secrets takes some tenths of a millisecond, and each append of rows says the same.
-
-    Raises InvalidName, InvalidInput.
-    """
-    about = (schema_name[:MAX_NAME_LENGTH], mode, source_info, destination_info, registry.owner)
-    return _described(json.dumps(about))  # which takes the names of files too, whatever is in them
-
-
 @lru_cache(maxsize=256)
 def _described(about: str) -> runs.Values:
+    """What the row of a run of this process says of what it is, remembered: to look for secrets takes some tenths of a
+    millisecond, and each append of rows says the same."""
     schema_name, mode, source_info, destination_info, owner = json.loads(about)
     return runs.described(
         schema_name,

@@ -176,6 +176,18 @@ def registry_of(lake: Registry | HasRegistry) -> Registry:
     return lake if isinstance(lake, Registry) else lake.registry
 
 
+def open_database(settings: Settings, *, create: bool = True) -> Database:
+    """The database that the settings name, whatever is in it. Raises InvalidSetting, RegistryUnavailable."""
+    return Database(
+        registry_url(settings.registry),
+        durable=settings.durable,
+        create=create,
+        metadata_schema=settings.metadata_schema,
+        pool_size=settings.pool_size,
+        pool_overflow=settings.pool_overflow,
+    )
+
+
 def open_registry(
     settings: Settings, *, create: bool = True, upgrade: bool = False, touch_warehouse: bool = True
 ) -> Registry:
@@ -192,14 +204,7 @@ def open_registry(
         InvalidSetting: the warehouse of this name lies elsewhere than the settings say. Where they leave it at its default, a
             PostgreSQL registry says where it is.
     """
-    database = Database(
-        registry_url(settings.registry),
-        durable=settings.durable,
-        create=create,
-        metadata_schema=settings.metadata_schema,
-        pool_size=settings.pool_size,
-        pool_overflow=settings.pool_overflow,
-    )
+    database = open_database(settings, create=create)
     try:
         if not migrate.status(database).exists:
             _check_new(database, settings, create=create, upgrade=upgrade, touch_warehouse=touch_warehouse)
