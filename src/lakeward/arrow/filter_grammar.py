@@ -19,29 +19,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    Or,
-    Reference,
-    StartsWith,
-)
-from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
+from pyiceberg import expressions
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import literals as values
 
 from lakeward.arrow.literals import predicate_of
 from lakeward.errors import InvalidFilter
@@ -57,9 +37,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _COMPARISONS: dict[str, tuple[Any, Any]] = {  # as written, and with the sides changed
-    "=": (EqualTo, EqualTo), "==": (EqualTo, EqualTo), "!=": (NotEqualTo, NotEqualTo), "<>": (NotEqualTo, NotEqualTo),
-    "<": (LessThan, GreaterThan), "<=": (LessThanOrEqual, GreaterThanOrEqual),
-    ">": (GreaterThan, LessThan), ">=": (GreaterThanOrEqual, LessThanOrEqual),
+    "=": (expressions.EqualTo, expressions.EqualTo), "==": (expressions.EqualTo, expressions.EqualTo), "!=": (expressions.NotEqualTo, expressions.NotEqualTo), "<>": (expressions.NotEqualTo, expressions.NotEqualTo),
+    "<": (expressions.LessThan, expressions.GreaterThan), "<=": (expressions.LessThanOrEqual, expressions.GreaterThanOrEqual),
+    ">": (expressions.GreaterThan, expressions.LessThan), ">=": (expressions.GreaterThanOrEqual, expressions.LessThanOrEqual),
 }  # fmt: skip
 _MAX_DEPTH = 100  # brackets and 'not' in one another
 _EXAMPLE = (
@@ -146,7 +126,7 @@ class _Parser:
 
     # Expressions --------------------------------------------------------------------------------------------------------
     def _any(self) -> BooleanExpression:
-        return self._joined("or", Or, lambda: self._joined("and", And, self._one))
+        return self._joined("or", expressions.Or, lambda: self._joined("and", expressions.And, self._one))
 
     def _joined(self, word: str, join: Any, part: Callable[[], BooleanExpression]) -> BooleanExpression:
         parts = [part()]
@@ -159,7 +139,7 @@ class _Parser:
         if self._depth > _MAX_DEPTH:
             raise self._refused(self._next.start, f"is nested deeper than {_MAX_DEPTH} levels")
         if self._took("not"):
-            found: BooleanExpression = Not(self._one())
+            found: BooleanExpression = expressions.Not(self._one())
         elif self._took("("):
             found = self._any()
             self._expect(")")
@@ -172,40 +152,45 @@ class _Parser:
         value = self._literal_or_none()
         if value is None:
             return self._test(self._column())
-        if isinstance(value, BooleanLiteral) and self._next.word not in _COMPARISONS:
-            return AlwaysTrue() if value.value else AlwaysFalse()
+        if isinstance(value, values.BooleanLiteral) and self._next.word not in _COMPARISONS:
+            return expressions.AlwaysTrue() if value.value else expressions.AlwaysFalse()
         if self._next.word not in _COMPARISONS:
             raise self._wrong("a comparison")
         _, kind = _COMPARISONS[self._take().word]
         return predicate_of(kind, self._column(), value)
 
-    def _test(self, column: Reference) -> BooleanExpression:
+    def _test(self, column: expressions.Reference) -> BooleanExpression:
         if self._next.word in _COMPARISONS:
             kind, _ = _COMPARISONS[self._take().word]
             return predicate_of(kind, column, self._literal())
         if self._took("is"):
             negated = self._took("not")
-            unary = {"null": (IsNull, NotNull), "nan": (IsNaN, NotNaN)}.get(self._next.word)
+            unary = {
+                "null": (expressions.IsNull, expressions.NotNull),
+                "nan": (expressions.IsNaN, expressions.NotNaN),
+            }.get(self._next.word)
             if unary is None:
                 raise self._wrong("'null' or 'nan'")
             self._take()
             return predicate_of(unary[negated], column)
         negated = self._took("not")
         if self._took("in"):
-            return predicate_of(NotIn if negated else In, column, self._list())
+            return predicate_of(expressions.NotIn if negated else expressions.In, column, self._list())
         if self._took("between"):
             found = self._between(column)
         elif self._took("like"):
             found = self._like(column)
         else:
             raise self._wrong("'in', 'between' or 'like'" if negated else "a comparison")
-        return Not(found) if negated else found
+        return expressions.Not(found) if negated else found
 
     def _between(self, column: Any) -> BooleanExpression:
         low = self._literal()
         self._expect("and")
         return predicate_of(
-            And, predicate_of(GreaterThanOrEqual, column, low), predicate_of(LessThanOrEqual, column, self._literal())
+            expressions.And,
+            predicate_of(expressions.GreaterThanOrEqual, column, low),
+            predicate_of(expressions.LessThanOrEqual, column, self._literal()),
         )
 
     def _like(self, column: Any) -> BooleanExpression:
@@ -218,14 +203,16 @@ class _Parser:
         if "%" in (parts[:-1] if is_prefix else parts):
             raise self._refused(start, "has a '%' inside of a 'like' pattern, where it is known at the end alone")
         plain = "".join(part[-1] for part in (parts[:-1] if is_prefix else parts))
-        return predicate_of(StartsWith if is_prefix else EqualTo, column, StringLiteral(plain))
+        return predicate_of(
+            expressions.StartsWith if is_prefix else expressions.EqualTo, column, values.StringLiteral(plain)
+        )
 
     # Columns and literals -----------------------------------------------------------------------------------------------
     def _column(self) -> Any:
         names = [self._name()]
         while self._took("."):
             names.append(self._name())
-        return Reference(".".join(names))
+        return expressions.Reference(".".join(names))
 
     def _name(self) -> str:
         if self._next.kind == "quoted" and len(self._next.text) > 2:
@@ -234,7 +221,7 @@ class _Parser:
             return self._take().text
         raise self._wrong("the name of a column")
 
-    def _list(self) -> set[Literal[Any]]:
+    def _list(self) -> set[values.Literal[Any]]:
         self._expect("(")
         found = {self._literal()}
         while self._took(","):
@@ -242,21 +229,21 @@ class _Parser:
         self._expect(")")
         return found
 
-    def _literal(self) -> Literal[Any]:
+    def _literal(self) -> values.Literal[Any]:
         value = self._literal_or_none()
         if value is None:
             raise self._wrong("a number or a text in single quotes")
         return value
 
-    def _literal_or_none(self) -> Literal[Any] | None:
+    def _literal_or_none(self) -> values.Literal[Any] | None:
         token = self._next
         if token.kind == "text":
-            made: Literal[Any] = StringLiteral(_unquoted(token.text))
+            made: values.Literal[Any] = values.StringLiteral(_unquoted(token.text))
         elif token.kind == "number":
             is_whole = token.text.lstrip("+-").isdecimal()
-            made = LongLiteral(int(token.text)) if is_whole else DecimalLiteral(Decimal(token.text))
+            made = values.LongLiteral(int(token.text)) if is_whole else values.DecimalLiteral(Decimal(token.text))
         elif token.word in ("true", "false"):
-            made = BooleanLiteral(token.word == "true")
+            made = values.BooleanLiteral(token.word == "true")
         else:
             return None
         self._take()

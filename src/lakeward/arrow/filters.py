@@ -6,6 +6,8 @@ to nothing and neither less nor greater; `is nan` finds it.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +113,13 @@ def _arrow_columns(expression: pc.Expression, schema: Document) -> tuple[str, ..
     raise InvalidFilter(f"filter {text} does not fit the table: {why}") from failure
 
 
+def _compared(compare: Callable[[pc.Expression, pa.Scalar], pc.Expression]) -> Callable[..., pc.Expression]:
+    def visit_comparison(self: _ToArrow, term: Any, literal: Any) -> pc.Expression:
+        return compare(self._field(term), self._literal(term, literal.value))
+
+    return visit_comparison
+
+
 class _ToArrow(BoundBooleanExpressionVisitor[pc.Expression]):
     """pyiceberg's bound expression as pyarrow's, nulls as SQL has them."""
 
@@ -163,23 +172,9 @@ class _ToArrow(BoundBooleanExpressionVisitor[pc.Expression]):
     def visit_not_null(self, term: Any) -> pc.Expression:
         return self._field(term).is_valid()
 
-    def visit_equal(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) == self._literal(term, literal.value)
-
-    def visit_not_equal(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) != self._literal(term, literal.value)
-
-    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) >= self._literal(term, literal.value)
-
-    def visit_greater_than(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) > self._literal(term, literal.value)
-
-    def visit_less_than(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) < self._literal(term, literal.value)
-
-    def visit_less_than_or_equal(self, term: Any, literal: Any) -> pc.Expression:
-        return self._field(term) <= self._literal(term, literal.value)
+    visit_equal, visit_not_equal = _compared(operator.eq), _compared(operator.ne)
+    visit_greater_than, visit_greater_than_or_equal = _compared(operator.gt), _compared(operator.ge)
+    visit_less_than, visit_less_than_or_equal = _compared(operator.lt), _compared(operator.le)
 
     def visit_starts_with(self, term: Any, literal: Any) -> pc.Expression:
         return pc.starts_with(self._field(term), literal.value)

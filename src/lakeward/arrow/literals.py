@@ -12,61 +12,11 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    NotEqualTo,
-    NotIn,
-    NotNull,
-    NotStartsWith,
-    StartsWith,
-    UnaryPredicate,
-    UnboundPredicate,
-)
-from pyiceberg.expressions.literals import (
-    BinaryLiteral,
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    FixedLiteral,
-    FloatLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimeLiteral,
-    TimestampLiteral,
-    UUIDLiteral,
-)
+from pyiceberg import expressions, types
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import literals as values
 from pyiceberg.expressions.visitors import BooleanExpressionVisitor, visit
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    PrimitiveType,
-    StringType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
 
 from lakeward.arrow import accepted
 from lakeward.errors import ColumnNotFound, FileRefused, InvalidFilter
@@ -107,10 +57,10 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
         self._schema = schema
 
     def visit_true(self) -> BooleanExpression:
-        return AlwaysTrue()
+        return expressions.AlwaysTrue()
 
     def visit_false(self) -> BooleanExpression:
-        return AlwaysFalse()
+        return expressions.AlwaysFalse()
 
     def visit_not(self, child_result: BooleanExpression) -> BooleanExpression:
         return ~child_result
@@ -124,36 +74,42 @@ class _Exact(BooleanExpressionVisitor[BooleanExpression]):
     def visit_bound_predicate(self, predicate: Any) -> BooleanExpression:
         return predicate  # type: ignore[no-any-return]
 
-    def visit_unbound_predicate(self, predicate: UnboundPredicate) -> BooleanExpression:
+    def visit_unbound_predicate(self, predicate: expressions.UnboundPredicate) -> BooleanExpression:
         name = str(getattr(predicate.term, "name", predicate.term))
         try:
             type_ = self._schema.find_field(name).field_type
         except ValueError as error:
             names = ", ".join(field.name for field in self._schema.fields[:20])
             raise ColumnNotFound(f"the filter names column {name!r}; the table has {names}") from error
-        if isinstance(predicate, UnaryPredicate):
+        if isinstance(predicate, expressions.UnaryPredicate):
             return predicate
-        if not isinstance(type_, PrimitiveType):
+        if not isinstance(type_, types.PrimitiveType):
             raise InvalidFilter(
                 f"the filter compares column {name!r} of type {type_}; name a field in it, or use 'is null'"
             )
-        if isinstance(predicate, (StartsWith, NotStartsWith)):
-            if isinstance(type_, StringType):
+        if isinstance(predicate, (expressions.StartsWith, expressions.NotStartsWith)):
+            if isinstance(type_, types.StringType):
                 return predicate
             raise InvalidFilter(
                 f"the filter takes column {name!r} for a text, by 'like'; its type is {type_}: compare it"
             )
         literal = _literals_of(type_)
         if literal is not None and not any(isinstance(each.value, bool) for each in _literals(predicate)):
-            if isinstance(predicate, (In, NotIn)):
+            if isinstance(predicate, (expressions.In, expressions.NotIn)):
                 return _set(predicate, type_, literal, name)
             return _comparison(predicate, type_, literal, name)
         made = {_of_type(each, type_, name) for each in _literals(predicate)}
-        return predicate_of(type(predicate), predicate.term, made if isinstance(predicate, (In, NotIn)) else made.pop())
+        return predicate_of(
+            type(predicate),
+            predicate.term,
+            made if isinstance(predicate, (expressions.In, expressions.NotIn)) else made.pop(),
+        )
 
 
-def _literals(predicate: Any) -> list[Literal[Any]]:
-    return list(predicate.literals) if isinstance(predicate, (In, NotIn)) else [predicate.literal]
+def _literals(predicate: Any) -> list[values.Literal[Any]]:
+    return (
+        list(predicate.literals) if isinstance(predicate, (expressions.In, expressions.NotIn)) else [predicate.literal]
+    )
 
 
 def _wrong(literal: Any, type_: Any, name: str) -> InvalidFilter:
@@ -163,69 +119,87 @@ def _wrong(literal: Any, type_: Any, name: str) -> InvalidFilter:
     )
 
 
-def _of_type(literal: Literal[Any], type_: Any, name: str) -> Literal[Any]:
+def _of_type(literal: values.Literal[Any], type_: Any, name: str) -> values.Literal[Any]:
     """A literal as one of the type, which is no number's."""
     try:
-        if isinstance(literal, StringLiteral) and not isinstance(type_, StringType):
+        if isinstance(literal, values.StringLiteral) and not isinstance(type_, types.StringType):
             text = literal.value
-            if isinstance(type_, (TimestamptzType, TimestamptzNanoType)) and accepted.DATE_ONLY.fullmatch(text):
+            if isinstance(type_, (types.TimestamptzType, types.TimestamptzNanoType)) and accepted.DATE_ONLY.fullmatch(
+                text
+            ):
                 text += "T00:00Z"  # a date alone is its first moment, in UTC
             (raw,) = accepted.raw_values([text], str(type_).replace(" ", ""), written=True)
             return _LITERALS[type(type_)](raw)
-        if isinstance(literal, (LongLiteral, DecimalLiteral)):
+        if isinstance(literal, (values.LongLiteral, values.DecimalLiteral)):
             raise _wrong(literal, type_, name)  # PyIceberg would take days or microseconds since 1970
-        made: Literal[Any] = literal.to(type_)
+        made: values.Literal[Any] = literal.to(type_)
         return made
     except (FileRefused, ValueError, TypeError, ArithmeticError) as error:
         raise _wrong(literal, type_, name) from error
 
 
-class _NanosLiteral(TimestampLiteral):
+class _NanosLiteral(values.TimestampLiteral):
     """Nanoseconds, for which PyIceberg has no literal."""
 
-    def to(self, type_var: IcebergType) -> Literal[int]:
+    def to(self, type_var: types.IcebergType) -> values.Literal[int]:
         return self
 
 
-_LITERALS: dict[type, Callable[[Any], Literal[Any]]] = {
-    BooleanType: BooleanLiteral, DateType: DateLiteral, TimeType: TimeLiteral, TimestampType: TimestampLiteral,
-    TimestamptzType: TimestampLiteral, TimestampNanoType: _NanosLiteral, TimestamptzNanoType: _NanosLiteral,
-    UUIDType: UUIDLiteral, BinaryType: BinaryLiteral, FixedType: FixedLiteral,
+_LITERALS: dict[type, Callable[[Any], values.Literal[Any]]] = {
+    types.BooleanType: values.BooleanLiteral, types.DateType: values.DateLiteral, types.TimeType: values.TimeLiteral, types.TimestampType: values.TimestampLiteral,
+    types.TimestamptzType: values.TimestampLiteral, types.TimestampNanoType: _NanosLiteral, types.TimestamptzNanoType: _NanosLiteral,
+    types.UUIDType: values.UUIDLiteral, types.BinaryType: values.BinaryLiteral, types.FixedType: values.FixedLiteral,
 }  # fmt: skip
 
 
-def _literals_of(type_: IcebergType | None) -> Callable[[Any], Literal[Any]] | None:
+def _literals_of(type_: types.IcebergType | None) -> Callable[[Any], values.Literal[Any]] | None:
     """What makes a literal of a numeric type; None for the other types."""
-    if isinstance(type_, (IntegerType, LongType)):
-        return LongLiteral
-    if isinstance(type_, FloatType):
-        return FloatLiteral
-    if isinstance(type_, DoubleType):
-        return DoubleLiteral
-    return DecimalLiteral if isinstance(type_, DecimalType) else None
+    if isinstance(type_, (types.IntegerType, types.LongType)):
+        return values.LongLiteral
+    if isinstance(type_, types.FloatType):
+        return values.FloatLiteral
+    if isinstance(type_, types.DoubleType):
+        return values.DoubleLiteral
+    return values.DecimalLiteral if isinstance(type_, types.DecimalType) else None
 
 
-def _comparison(predicate: Any, type_: Any, literal: Callable[[Any], Literal[Any]], name: str) -> BooleanExpression:
+def _comparison(
+    predicate: Any, type_: Any, literal: Callable[[Any], values.Literal[Any]], name: str
+) -> BooleanExpression:
     number = _number(predicate.literal.value)
     if number is None:
         raise _wrong(predicate.literal, type_, name)
     if number.is_nan():  # which compares with nothing; `is nan` finds it
-        return predicate_of(NotNull, predicate.term) if isinstance(predicate, NotEqualTo) else AlwaysFalse()
+        return (
+            predicate_of(expressions.NotNull, predicate.term)
+            if isinstance(predicate, expressions.NotEqualTo)
+            else expressions.AlwaysFalse()
+        )
     near, term = _near(number, type_), predicate.term
     if near.is_exact:
         return predicate_of(type(predicate), term, literal(near.floor))
-    if isinstance(predicate, EqualTo):
-        return AlwaysFalse()
-    if isinstance(predicate, NotEqualTo):
-        return predicate_of(NotNull, term)
-    if isinstance(predicate, (LessThan, LessThanOrEqual)):
-        return AlwaysFalse() if near.floor is None else predicate_of(LessThanOrEqual, term, literal(near.floor))
-    if isinstance(predicate, (GreaterThan, GreaterThanOrEqual)):
-        return AlwaysFalse() if near.ceiling is None else predicate_of(GreaterThanOrEqual, term, literal(near.ceiling))
+    if isinstance(predicate, expressions.EqualTo):
+        return expressions.AlwaysFalse()
+    if isinstance(predicate, expressions.NotEqualTo):
+        return predicate_of(expressions.NotNull, term)
+    if isinstance(predicate, (expressions.LessThan, expressions.LessThanOrEqual)):
+        return (
+            expressions.AlwaysFalse()
+            if near.floor is None
+            else predicate_of(expressions.LessThanOrEqual, term, literal(near.floor))
+        )
+    if isinstance(predicate, (expressions.GreaterThan, expressions.GreaterThanOrEqual)):
+        return (
+            expressions.AlwaysFalse()
+            if near.ceiling is None
+            else predicate_of(expressions.GreaterThanOrEqual, term, literal(near.ceiling))
+        )
     return predicate  # type: ignore[no-any-return]
 
 
-def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any]], name: str) -> BooleanExpression:
+def _set(
+    predicate: expressions.In | expressions.NotIn, type_: Any, literal: Callable[[Any], values.Literal[Any]], name: str
+) -> BooleanExpression:
     near = []
     for each in predicate.literals:
         number = _number(each.value)
@@ -236,7 +210,11 @@ def _set(predicate: In | NotIn, type_: Any, literal: Callable[[Any], Literal[Any
     held = {literal(each.floor) for each in near if each.is_exact}
     if held:
         return predicate_of(type(predicate), predicate.term, held)
-    return AlwaysFalse() if isinstance(predicate, In) else predicate_of(NotNull, predicate.term)
+    return (
+        expressions.AlwaysFalse()
+        if isinstance(predicate, expressions.In)
+        else predicate_of(expressions.NotNull, predicate.term)
+    )
 
 
 def _number(value: Any) -> Decimal | None:
@@ -250,12 +228,12 @@ def _number(value: Any) -> Decimal | None:
 
 
 def _near(number: Decimal, type_: Any) -> _Near:
-    if isinstance(type_, (FloatType, DoubleType)):
-        return _near_float(number, _LARGEST_FLOAT if isinstance(type_, FloatType) else sys.float_info.max, type_)
-    if isinstance(type_, DecimalType):
+    if isinstance(type_, (types.FloatType, types.DoubleType)):
+        return _near_float(number, _LARGEST_FLOAT if isinstance(type_, types.FloatType) else sys.float_info.max, type_)
+    if isinstance(type_, types.DecimalType):
         step, most = Decimal(1).scaleb(-type_.scale), Decimal(10**type_.precision - 1).scaleb(-type_.scale, _EXACT)
         return _near_step(number, step, -most, most, lambda value: value)
-    bits = 31 if isinstance(type_, IntegerType) else 63
+    bits = 31 if isinstance(type_, types.IntegerType) else 63
     return _near_step(number, Decimal(1), Decimal(-(2**bits)), Decimal(2**bits - 1), int)
 
 
@@ -273,6 +251,6 @@ def _near_float(number: Decimal, most: float, type_: Any) -> _Near:
     value = float(number)
     if number.is_finite() and abs(value) > most:
         return _Near(most, float("inf")) if number > 0 else _Near(float("-inf"), -most)
-    if isinstance(type_, FloatType) and number.is_finite():
+    if isinstance(type_, types.FloatType) and number.is_finite():
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     return _Near(value, value)

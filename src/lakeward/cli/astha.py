@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lakeward.cli.command import Context
-from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.render import show_record, show_rows
 
 COLUMNS = ("name", "status", "seen_at", "lag_events", "parked", "reason", "lag_seconds", "queue_length", "delivered",
             "retried", "breaker", "version", "astha")  # fmt: skip
@@ -33,10 +33,10 @@ def parked(context: Context) -> None:
     from lakeward.astha import feed
 
     with context.opened_registry() as registry:
-        rows = [as_row(event) for event in feed.list_parked(registry)]
+        found = feed.list_parked(registry)
     columns = ("parked_id", "subscriber", "parked_at", "error", "table_name", "operation", "table_id", "attempts",
                "sequence")  # fmt: skip
-    show_rows("events", rows, columns, to=context)
+    show_rows("events", found, columns, to=context)
 
 
 def discard(

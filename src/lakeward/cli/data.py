@@ -16,7 +16,7 @@ import typer
 
 from lakeward.cli.command import Context
 from lakeward.cli.names import parse_name
-from lakeward.cli.render import as_row, show_record
+from lakeward.cli.render import show_record
 from lakeward.cli.tables import TableArgument
 from lakeward.errors import FileRefused, InvalidInput, StorageError
 from lakeward.tables.records.files import AppendResult, NamedCopy
@@ -68,7 +68,7 @@ def append(
 
 def _show(context: Context, result: AppendResult) -> None:
     if context.json:
-        show_record(as_row(result), to=context)
+        show_record(result, to=context)
         return
     record = {
         "rows": result.rows,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakeward.cli.command import Context
-from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.shared import log_store
 from lakeward.cli.times import with_zone
 from lakeward.errors import InvalidInput
@@ -36,7 +36,7 @@ def show(context: Context, group: GroupArgument) -> None:
     with log_store(context) as store:
         found = store.lag(group)
     columns = ("topic", "partition_id", "committed_offset", "high_watermark", "lag")
-    show_rows("partitions", [as_row(each) for each in found], columns, to=context)
+    show_rows("partitions", found, columns, to=context)
 
 
 def reset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakeward.cli.command import Context, limited
 from lakeward.cli.names import parse_name
-from lakeward.cli.render import as_row, show_record, show_rows
+from lakeward.cli.render import show_record, show_rows
 from lakeward.cli.tables import LimitOption, TableArgument
 
 
@@ -16,7 +16,7 @@ def list_(context: Context, table: TableArgument, limit: LimitOption = 100) -> N
     with context.lake() as lake:
         found = lake.manifests(parse_name(table))
     columns = ("sequence_number", "content", "spec_id", "tier", "bytes", "files", "rows")
-    show_rows("manifests", [as_row(each) for each in limited(found, limit)], columns, len(found), to=context)
+    show_rows("manifests", limited(found, limit), columns, len(found), to=context)
 
 
 def merge(context: Context, table: TableArgument) -> None:
@@ -26,4 +26,4 @@ def merge(context: Context, table: TableArgument) -> None:
     """
     with context.lake() as lake:
         result = lake.merge_manifests(parse_name(table))
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)

@@ -96,7 +96,7 @@ def repair(context: Context, table: TableArgument) -> None:
     """
     with context.lake() as lake:
         result = lake.repair(parse_name(table))
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)
 
 
 def set_aside(

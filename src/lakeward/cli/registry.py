@@ -125,7 +125,7 @@ def vacuum(
 
     with context.opened_registry() as registry:
         result = database_upkeep.vacuum(registry, full=full)
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)
 
 
 def retention(

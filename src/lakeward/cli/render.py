@@ -51,31 +51,32 @@ class Output:
 
 def show_rows(
     name: str,
-    rows: Sequence[Row],
+    rows: Sequence[Any],
     columns: Sequence[str],
     total: int | None = None,
     *,
     to: Output,
     short: Collection[str] = (),
 ) -> None:
-    """A list. JSON: {name: [rows with all their fields], "total": number before any limit}; for people: `columns` alone.
+    """A list of records or mappings. JSON: {name: [rows with all their fields], "total": number before any limit}; for people: `columns` alone.
 
     Args:
         columns: by weight: where a terminal is too narrow, long texts are shortened first, then the last columns leave.
         short: those that may be shortened at their beginning, which is alike in all rows.
     """
+    shown = [as_row(row) for row in rows]
     total = len(rows) if total is None else total
     if to.json:
-        print_json({name: rows, "total": total})
+        print_json({name: shown, "total": total})
         return
     if not rows:
         print(f"no {name.replace('_', ' ')}")
         return
     from lakeward.cli.table import print_table
 
-    cells = [[cell(row.get(column), column) for column in columns] for row in rows]
+    cells = [[cell(row.get(column), column) for column in columns] for row in shown]
     titles = [title(column) for column in columns]
-    kinds = [_kind(rows, column, column in short) for column in columns]
+    kinds = [_kind(shown, column, column in short) for column in columns]
     left = print_table(titles, cells, kinds, None if to.wide else terminal_width())
     if left:
         print(f"not shown: {', '.join(left)}; --wide shows all")
@@ -83,13 +84,14 @@ def show_rows(
         print(f"{len(rows):,} of {total:,}; --limit shows more")
 
 
-def show_record(record: Row, *, to: Output) -> None:
-    """One thing. JSON: the object; for people: a line for each field."""
+def show_record(record: Any, *, to: Output) -> None:
+    """One record or mapping. JSON: the object; for people: a line for each field."""
+    values = as_row(record)
     if to.json:
-        print_json(record)
+        print_json(values)
         return
-    width = max((len(field) for field in record), default=0)
-    for field, value in record.items():
+    width = max((len(field) for field in values), default=0)
+    for field, value in values.items():
         print(f"{title(field):<{width}}  {cell(value, field)}")
 
 
@@ -138,7 +140,9 @@ def size_text(size: int) -> str:
 
 
 def as_row(record: Any) -> dict[str, Any]:
-    """A struct or dataclass as a dictionary of plain values; times stay times."""
+    """A struct or dataclass as a dictionary of plain values; times stay times. A mapping as it is."""
+    if isinstance(record, Mapping):
+        return dict(record)
     plain = msgspec.to_builtins(record, builtin_types=(datetime, date), enc_hook=_encodable, str_keys=True)
     assert isinstance(plain, dict)
     return plain

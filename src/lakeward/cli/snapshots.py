@@ -16,7 +16,6 @@ from lakeward.errors import LakewardError, TableNotFound
 
 if TYPE_CHECKING:
     from lakeward.lake import Lake
-    from lakeward.tables.records.tables import SnapshotRef
 
 RefArgument = Annotated[str, typer.Argument(metavar="NAME")]
 SnapshotOption = Annotated[int | None, typer.Option("--snapshot", help="Its id; without it, the table as it is now.")]
@@ -48,7 +47,7 @@ def create(context: Context, table: TableArgument) -> None:
     """Make a snapshot of all that is pending."""
     with context.lake() as lake:
         result = lake.flush(parse_name(table))
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)
 
 
 def expire(
@@ -109,7 +108,7 @@ def rollback(
     """
     with context.lake() as lake:
         result = lake.rollback(parse_name(table), int(to) if to.isdecimal() else to)
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)
 
 
 def refs(context: Context, table: TableArgument) -> None:
@@ -117,7 +116,7 @@ def refs(context: Context, table: TableArgument) -> None:
     with context.lake() as lake:
         found = lake.refs(parse_name(table))
     columns = ("name", "type", "snapshot_id", "min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")
-    show_rows("refs", [as_row(ref) for ref in found], columns, to=context)
+    show_rows("refs", found, columns, to=context)
 
 
 def tag(
@@ -131,7 +130,7 @@ def tag(
     """Name a snapshot, which then stays."""
     age = None if max_age is None else parse_age(max_age)
     with context.lake() as lake:
-        _show(context, lake.create_tag(parse_name(table), name, snapshot, max_age=age, replace=replace))
+        show_record(lake.create_tag(parse_name(table), name, snapshot, max_age=age, replace=replace), to=context)
 
 
 def branch(
@@ -152,7 +151,7 @@ def branch(
         made = lake.create_branch(
             parse_name(table), name, snapshot, max_age=ages[0], keep=keep, max_snapshot_age=ages[1], replace=replace
         )
-        _show(context, made)
+        show_record(made, to=context)
 
 
 def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
@@ -161,8 +160,4 @@ def drop(context: Context, table: TableArgument, name: RefArgument) -> None:
         found = lake.table(parse_name(table))
         kinds = {ref.name: ref.type for ref in lake.refs(found)}
         drop_it = lake.drop_branch if kinds.get(name) == "branch" else lake.drop_tag
-        _show(context, drop_it(found, name))
-
-
-def _show(context: Context, ref: SnapshotRef) -> None:
-    show_record(as_row(ref), to=context)
+        show_record(drop_it(found, name), to=context)

@@ -131,7 +131,7 @@ def append(
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     if context.json:
-        show_record(as_row(result), to=context)
+        show_record(result, to=context)
         return
     offsets = {str(each.partition_id): f"{each.base_offset} to {each.end_offset}" for each in result.segments}
     show_record({"records": result.records, "offsets": offsets, "replayed": result.replayed}, to=context)
@@ -180,13 +180,12 @@ def retain(
     with context.lake() as lake:
         result = lake.log.enforce_retention(topic)
     if context.json:
-        show_record(as_row(result), to=context)
+        show_record(result, to=context)
         return
     show_record({"segments": result.segments}, to=context)
     if result.kept:
         print("\nkept though they are old, since a group has not read them:\n")
-        rows = [as_row(each) for each in result.kept]
-        show_rows("kept", rows, ("topic", "partition_id", "group_id", "committed_offset"), to=context)
+        show_rows("kept", result.kept, ("topic", "partition_id", "group_id", "committed_offset"), to=context)
 
 
 def compact(
@@ -197,7 +196,7 @@ def compact(
     """Merge small neighbouring segments; offsets stay as they are."""
     with context.lake() as lake:
         result = lake.log.compact_segments(topic, megabytes * 1_000_000)
-    show_record(as_row(result), to=context)
+    show_record(result, to=context)
 
 
 def parse_retention(text: str | None) -> int | None:
