@@ -5,89 +5,43 @@ Its definitions are its own, so that it makes the same tables for ever, whatever
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
+
+from lakeward.db.migrations import parts as p
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
-INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-INT32 = sa.Integer()
-TEXT = sa.Text()
-# By code point whatever the collation of the database, as SQLite has it: pages and ranges go by these.
-NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-BYTES = sa.LargeBinary()
-FLAG = sa.Boolean().with_variant(sa.Integer(), "sqlite")
-TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
-JSON = postgresql.JSON().with_variant(sa.Text(), "sqlite")
-
-metadata = sa.MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
-
-def _table(name: str, *parts: Any) -> sa.Table:
-    return sa.Table(name, metadata, *parts, sqlite_strict=True, sqlite_autoincrement=True)
-
-
-def _id(name: str) -> sa.Column[int]:
-    return sa.Column(name, INT64, primary_key=True, autoincrement=True)
-
-
-def _col(name: str, type_: Any, *rest: Any, null: bool = False, default: str | None = None) -> sa.Column[Any]:
-    return sa.Column(name, type_, *rest, nullable=null, server_default=None if default is None else sa.text(default))
-
-
-def _ref(column: str, *, cascade: bool = False) -> sa.ForeignKey:
-    return sa.ForeignKey(column, ondelete="CASCADE" if cascade else "RESTRICT")
-
-
-def _one_of(column: str, *values: str) -> sa.CheckConstraint:
-    return sa.CheckConstraint(f"{column} IN ({', '.join(repr(v) for v in values)})", name=column)
-
-
-def _not_negative(*columns: str) -> list[sa.CheckConstraint]:
-    return [sa.CheckConstraint(f"{column} >= 0", name=column) for column in columns]
-
-
-def _partial_index(name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool]) -> None:
-    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
-
+metadata = p.new_metadata()
+table = partial(p.table, metadata)
 
 # What the keys refer to; 0001 has made them.
 _known = [
-    sa.Table(f"{name}s", metadata, sa.Column(f"{name}_id", INT64, primary_key=True)) for name in ("warehouse", "table")
+    sa.Table(f"{name}s", metadata, sa.Column(f"{name}_id", p.INT64, primary_key=True))
+    for name in ("warehouse", "table")
 ]
 
 # The topic log -------------------------------------------------------------------------------------------------------
-topics = _table(
+topics = table(
     "topics",
-    _id("topic_id"),
-    _col("topic_uuid", TEXT),
-    _col("warehouse_id", INT64, _ref("warehouses.warehouse_id")),
-    _col("name", NAME),
-    _col("partition_count", INT32),
-    _col("retention_ms", INT64, null=True),
-    _col("config", JSON),
-    _col("value_schema", JSON, null=True),
-    _col("location", TEXT),
-    _col("created_at", TIME),
-    _col("deleted_at", TIME, null=True),
+    p.id_column("topic_id"),
+    p.column("topic_uuid", p.TEXT),
+    p.column("warehouse_id", p.INT64, p.reference("warehouses.warehouse_id")),
+    p.column("name", p.NAME),
+    p.column("partition_count", p.INT32),
+    p.column("retention_ms", p.INT64, null=True),
+    p.column("config", p.JSON),
+    p.column("value_schema", p.JSON, null=True),
+    p.column("location", p.TEXT),
+    p.column("created_at", p.TIME),
+    p.column("deleted_at", p.TIME, null=True),
     sa.UniqueConstraint("topic_uuid"),
     sa.UniqueConstraint("location"),
     sa.CheckConstraint("partition_count > 0", name="partition_count"),
-    *_not_negative("retention_ms"),
+    *p.not_negative("retention_ms"),
     sa.Index("ix_topics_warehouse_id", "warehouse_id"),
 )
 # A deleted topic's name is free again.
@@ -99,15 +53,15 @@ sa.Index(
     sqlite_where=topics.c.deleted_at.is_(None),
     postgresql_where=topics.c.deleted_at.is_(None),
 )
-_partial_index("ix_topics_deleted_at", topics.c.deleted_at, where=topics.c.deleted_at.is_not(None))
+p.partial_index("ix_topics_deleted_at", topics.c.deleted_at, where=topics.c.deleted_at.is_not(None))
 
-partitions = _table(
+partitions = table(
     "partitions",
-    sa.Column("topic_id", INT64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
-    sa.Column("partition_id", INT32, primary_key=True, autoincrement=False),
-    _col("log_start_offset", INT64, default="0"),
-    _col("high_watermark", INT64, default="0"),
-    *_not_negative("partition_id", "log_start_offset"),
+    sa.Column("topic_id", p.INT64, p.reference("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("partition_id", p.INT32, primary_key=True, autoincrement=False),
+    p.column("log_start_offset", p.INT64, default="0"),
+    p.column("high_watermark", p.INT64, default="0"),
+    *p.not_negative("partition_id", "log_start_offset"),
     sa.CheckConstraint("high_watermark >= log_start_offset", name="high_watermark"),
 )
 
@@ -118,25 +72,25 @@ def _partition_ref() -> sa.ForeignKeyConstraint:
     )
 
 
-segments = _table(
+segments = table(
     "segments",
-    _id("segment_id"),
-    _col("topic_id", INT64),
-    _col("partition_id", INT32),
-    _col("base_offset", INT64),
-    _col("end_offset", INT64),
-    _col("record_count", INT64),
-    _col("size_bytes", INT64),
-    _col("s3_bucket", TEXT, null=True),
-    _col("s3_key", TEXT, null=True),
-    _col("location", TEXT),
-    _col("first_timestamp", INT64, null=True),
-    _col("last_timestamp", INT64, null=True),
-    _col("intent_id", TEXT, null=True),
-    _col("created_at", TIME),
+    p.id_column("segment_id"),
+    p.column("topic_id", p.INT64),
+    p.column("partition_id", p.INT32),
+    p.column("base_offset", p.INT64),
+    p.column("end_offset", p.INT64),
+    p.column("record_count", p.INT64),
+    p.column("size_bytes", p.INT64),
+    p.column("s3_bucket", p.TEXT, null=True),
+    p.column("s3_key", p.TEXT, null=True),
+    p.column("location", p.TEXT),
+    p.column("first_timestamp", p.INT64, null=True),
+    p.column("last_timestamp", p.INT64, null=True),
+    p.column("intent_id", p.TEXT, null=True),
+    p.column("created_at", p.TIME),
     _partition_ref(),
     sa.UniqueConstraint("topic_id", "partition_id", "base_offset"),
-    *_not_negative("base_offset", "size_bytes"),
+    *p.not_negative("base_offset", "size_bytes"),
     sa.CheckConstraint("end_offset >= base_offset", name="end_offset"),
     sa.CheckConstraint("record_count = end_offset - base_offset + 1", name="record_count"),
     sa.CheckConstraint("(s3_bucket IS NULL) = (s3_key IS NULL)", name="s3_key"),
@@ -145,105 +99,115 @@ segments = _table(
     sa.Index("ix_segments_created_at", "created_at"),
 )
 
-consumer_groups = _table(
+consumer_groups = table(
     "consumer_groups",
-    _id("group_key"),
-    _col("warehouse_id", INT64, _ref("warehouses.warehouse_id")),
-    _col("group_id", NAME),
-    _col("created_at", TIME),
+    p.id_column("group_key"),
+    p.column("warehouse_id", p.INT64, p.reference("warehouses.warehouse_id")),
+    p.column("group_id", p.NAME),
+    p.column("created_at", p.TIME),
     sa.UniqueConstraint("warehouse_id", "group_id"),
 )
 
-consumer_offsets = _table(
+consumer_offsets = table(
     "consumer_offsets",
     sa.Column(
-        "group_key", INT64, _ref("consumer_groups.group_key", cascade=True), primary_key=True, autoincrement=False
+        "group_key",
+        p.INT64,
+        p.reference("consumer_groups.group_key", cascade=True),
+        primary_key=True,
+        autoincrement=False,
     ),
-    sa.Column("topic_id", INT64, primary_key=True, autoincrement=False),
-    sa.Column("partition_id", INT32, primary_key=True, autoincrement=False),
-    _col("committed_offset", INT64),
-    _col("metadata", TEXT, null=True),
-    _col("committed_at", TIME),
+    sa.Column("topic_id", p.INT64, primary_key=True, autoincrement=False),
+    sa.Column("partition_id", p.INT32, primary_key=True, autoincrement=False),
+    p.column("committed_offset", p.INT64),
+    p.column("metadata", p.TEXT, null=True),
+    p.column("committed_at", p.TIME),
     _partition_ref(),
-    *_not_negative("committed_offset"),
+    *p.not_negative("committed_offset"),
     sa.Index("ix_consumer_offsets_topic_id_partition_id", "topic_id", "partition_id"),
     sa.Index("ix_consumer_offsets_committed_at", "committed_at"),
 )
 
-producer_batches = _table(
+producer_batches = table(
     "producer_batches",
-    sa.Column("topic_id", INT64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
-    sa.Column("producer", TEXT, primary_key=True),
-    sa.Column("sequence", INT64, primary_key=True, autoincrement=False),
-    _col("answer", JSON),
-    _col("created_at", TIME),
+    sa.Column("topic_id", p.INT64, p.reference("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    sa.Column("producer", p.TEXT, primary_key=True),
+    sa.Column("sequence", p.INT64, primary_key=True, autoincrement=False),
+    p.column("answer", p.JSON),
+    p.column("created_at", p.TIME),
     sa.Index("ix_producer_batches_created_at", "created_at"),
 )
 
 # How far streams have planned to read: a stream that limits its batches resumes from here (log/source.py).
-stream_plans = _table(
+stream_plans = table(
     "stream_plans",
     sa.Column(
-        "group_key", INT64, _ref("consumer_groups.group_key", cascade=True), primary_key=True, autoincrement=False
+        "group_key",
+        p.INT64,
+        p.reference("consumer_groups.group_key", cascade=True),
+        primary_key=True,
+        autoincrement=False,
     ),
-    sa.Column("topic_id", INT64, _ref("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
-    _col("offsets", JSON),
-    _col("updated_at", TIME),
+    sa.Column("topic_id", p.INT64, p.reference("topics.topic_id", cascade=True), primary_key=True, autoincrement=False),
+    p.column("offsets", p.JSON),
+    p.column("updated_at", p.TIME),
     sa.Index("ix_stream_plans_topic_id", "topic_id"),
 )
 
 
-pending_writes = _table(
+pending_writes = table(
     "pending_writes",
-    sa.Column("intent_id", TEXT, primary_key=True),
-    _col("table_id", INT64, _ref("tables.table_id"), null=True),
-    _col("kind", TEXT),
-    _col("prefix", TEXT),
-    _col("owner", TEXT),
-    _col("started_at", TIME),
-    _col("lease_until", TIME),
-    _col("recovered_at", TIME, null=True),  # set by recovery; the prefix is swept once more after sweep_after
-    _col("sweep_after", TIME, null=True),
-    _col("topic_id", INT64, _ref("topics.topic_id"), null=True),
+    sa.Column("intent_id", p.TEXT, primary_key=True),
+    p.column("table_id", p.INT64, p.reference("tables.table_id"), null=True),
+    p.column("kind", p.TEXT),
+    p.column("prefix", p.TEXT),
+    p.column("owner", p.TEXT),
+    p.column("started_at", p.TIME),
+    p.column("lease_until", p.TIME),
+    p.column("recovered_at", p.TIME, null=True),  # set by recovery; the prefix is swept once more after sweep_after
+    p.column("sweep_after", p.TIME, null=True),
+    p.column("topic_id", p.INT64, p.reference("topics.topic_id"), null=True),
     sa.UniqueConstraint("prefix"),
     # Whose it is: a table's or a topic's.
     sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
-    _one_of("kind", "write", "flush"),
+    p.one_of("kind", "write", "flush"),
     sa.Index("ix_pending_writes_lease_until", "lease_until"),
     sa.Index("ix_pending_writes_table_id", "table_id"),
     sa.Index("ix_pending_writes_topic_id", "topic_id"),
     sa.Index("ix_pending_writes_owner", "owner"),
 )
-_partial_index(
+p.partial_index(
     "ix_pending_writes_sweep_after", pending_writes.c.sweep_after, where=pending_writes.c.sweep_after.is_not(None)
 )
 
-retired_files = _table(
+retired_files = table(
     "retired_files",
-    _id("retired_id"),
-    _col("table_id", INT64, _ref("tables.table_id"), null=True),
-    _col("file_path", TEXT),
-    _col("file_size", INT64),
-    _col("kind", TEXT),
-    _col("reason", TEXT),
-    _col("retired_at", TIME),
-    _col("expires_at", TIME),
-    _col("sequence_number", INT64, null=True),  # of the snapshot that added it
-    _col("snapshot_id", INT64, null=True),  # the snapshot that added it
-    _col("removed_by", INT64, null=True),  # the snapshot that removed it; none while the current one still lists it
-    _col("removed_sequence", INT64, null=True),
-    _col("ended_at", TIME, null=True),  # the quarantine is over: the footer is gone, the object goes next
-    _col("record", JSON, null=True),
-    _col("topic_id", INT64, _ref("topics.topic_id"), null=True),
+    p.id_column("retired_id"),
+    p.column("table_id", p.INT64, p.reference("tables.table_id"), null=True),
+    p.column("file_path", p.TEXT),
+    p.column("file_size", p.INT64),
+    p.column("kind", p.TEXT),
+    p.column("reason", p.TEXT),
+    p.column("retired_at", p.TIME),
+    p.column("expires_at", p.TIME),
+    p.column("sequence_number", p.INT64, null=True),  # of the snapshot that added it
+    p.column("snapshot_id", p.INT64, null=True),  # the snapshot that added it
+    p.column(
+        "removed_by", p.INT64, null=True
+    ),  # the snapshot that removed it; none while the current one still lists it
+    p.column("removed_sequence", p.INT64, null=True),
+    p.column("ended_at", p.TIME, null=True),  # the quarantine is over: the footer is gone, the object goes next
+    p.column("record", p.JSON, null=True),
+    p.column("topic_id", p.INT64, p.reference("topics.topic_id"), null=True),
     # Whose it is: a table's or a topic's.
     sa.CheckConstraint("(table_id IS NULL) <> (topic_id IS NULL)", name="owner"),
-    _one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray", "segment"),
+    p.one_of("kind", "data", "metadata", "manifest", "manifest_list", "stray", "segment"),
     sa.UniqueConstraint("file_path"),
     sa.Index("ix_retired_files_expires_at", "expires_at", "retired_id"),
     sa.Index("ix_retired_files_table_id", "table_id"),
     sa.Index("ix_retired_files_topic_id", "topic_id"),
 )
-_partial_index(
+p.partial_index(
     "ix_retired_files_removal_pending",
     retired_files.c.table_id,
     where=sa.and_(retired_files.c.snapshot_id.is_not(None), retired_files.c.removed_by.is_(None)),
@@ -256,22 +220,10 @@ CHANGED = (pending_writes, retired_files)
 
 def upgrade() -> None:
     connection = op.get_bind()
-    for table in NEW:
-        connection.execute(sa.schema.CreateTable(table))
-        _make_indexes(connection, table)
+    p.make(connection, NEW)
     for table in CHANGED:
         (_rebuild if connection.dialect.name == "sqlite" else _alter)(connection, table)
     connection.execute(sa.text("UPDATE registry_info SET schema_version = 2, minimum_version = 2"))
-
-
-def _make_indexes(connection: sa.Connection, table: sa.Table) -> None:
-    # Partial indexes last: of two that seem equal to it, SQLite takes the one that was made later.
-    for index in sorted(table.indexes, key=lambda each: (_is_partial(each), each.name)):
-        connection.execute(sa.schema.CreateIndex(index))
-
-
-def _is_partial(index: sa.Index) -> bool:
-    return index.dialect_options["sqlite"]["where"] is not None
 
 
 def _rebuild(connection: sa.Connection, table: sa.Table) -> None:
@@ -294,7 +246,7 @@ def _rebuild(connection: sa.Connection, table: sa.Table) -> None:
         )
     )
     connection.execute(sa.text(f"DROP TABLE {old}"))
-    _make_indexes(connection, table)
+    p.make_indexes(connection, table)
 
 
 def _alter(connection: sa.Connection, table: sa.Table) -> None:
@@ -311,7 +263,3 @@ def _alter(connection: sa.Connection, table: sa.Table) -> None:
         kinds = "'data', 'metadata', 'manifest', 'manifest_list', 'stray', 'segment'"
         connection.execute(sa.text(f"ALTER TABLE {name} DROP CONSTRAINT ck_{name}_kind"))
         connection.execute(sa.text(f"ALTER TABLE {name} ADD CONSTRAINT ck_{name}_kind CHECK (kind IN ({kinds}))"))
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

@@ -6,116 +6,77 @@ in a schema of their own.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import sqlalchemy as sa
 from alembic import context, op
-from sqlalchemy.dialects import postgresql
+
+from lakeward.db.migrations import parts as p
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
-INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-INT32 = sa.Integer()
-TEXT = sa.Text()
-NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
-JSON = postgresql.JSON().with_variant(sa.Text(), "sqlite")
 DEFAULT_SCHEMA = "lakeward"
-
-metadata = sa.MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
-
-def _table(name: str, *parts: Any) -> sa.Table:
-    return sa.Table(name, metadata, *parts, sqlite_strict=True, sqlite_autoincrement=True)
-
-
-def _id(name: str) -> sa.Column[int]:
-    return sa.Column(name, INT64, primary_key=True, autoincrement=True)
-
-
-def _col(name: str, type_: Any, *rest: Any, null: bool = False, default: str | None = None) -> sa.Column[Any]:
-    return sa.Column(name, type_, *rest, nullable=null, server_default=None if default is None else sa.text(default))
-
-
-def _not_negative(*columns: str) -> list[sa.CheckConstraint]:
-    return [sa.CheckConstraint(f"{column} >= 0", name=column) for column in columns]
-
-
-def _partial_index(name: str, *columns: sa.Column[Any], where: sa.ColumnElement[bool]) -> None:
-    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
-
-
-def _one_of(column: str, *values: str) -> sa.CheckConstraint:
-    return sa.CheckConstraint(f"{column} IN ({', '.join(repr(v) for v in values)})", name=column)
+metadata = p.new_metadata()
+table = partial(p.table, metadata)
 
 
 def _run_ref() -> sa.ForeignKey:
     return sa.ForeignKey("sync_runs.id", ondelete="SET NULL")
 
 
-sync_runs = _table(
+sync_runs = table(
     "sync_runs",
-    _id("id"),
-    _col("schema_name", NAME),
-    _col("sync_mode", TEXT),
-    _col("status", TEXT),
-    _col("started_at", TIME),
-    _col("completed_at", TIME, null=True),
-    _col("duration_ms", INT64, null=True),
-    _col("last_seen_at", TIME),  # heartbeat, statistics, else start
-    _col("heartbeat_at", TIME, null=True),  # none: it sends no heartbeats
-    _col("records_processed", INT64, default="0"),
-    _col("records_inserted", INT64, default="0"),
-    _col("records_updated", INT64, default="0"),
-    _col("records_deleted", INT64, default="0"),
-    _col("bytes_processed", INT64, default="0"),
-    _col("config_hash", TEXT, null=True),
-    _col("source_info", JSON, null=True),
-    _col("destination_info", JSON, null=True),
-    _col("instance_id", TEXT, null=True),
-    _col("node_id", TEXT, null=True),
-    _col("error_message", TEXT, null=True),
-    _col("error_details", JSON, null=True),
-    _col("import_key", TEXT, null=True),
+    p.id_column("id"),
+    p.column("schema_name", p.NAME),
+    p.column("sync_mode", p.TEXT),
+    p.column("status", p.TEXT),
+    p.column("started_at", p.TIME),
+    p.column("completed_at", p.TIME, null=True),
+    p.column("duration_ms", p.INT64, null=True),
+    p.column("last_seen_at", p.TIME),  # heartbeat, statistics, else start
+    p.column("heartbeat_at", p.TIME, null=True),  # none: it sends no heartbeats
+    p.column("records_processed", p.INT64, default="0"),
+    p.column("records_inserted", p.INT64, default="0"),
+    p.column("records_updated", p.INT64, default="0"),
+    p.column("records_deleted", p.INT64, default="0"),
+    p.column("bytes_processed", p.INT64, default="0"),
+    p.column("config_hash", p.TEXT, null=True),
+    p.column("source_info", p.JSON, null=True),
+    p.column("destination_info", p.JSON, null=True),
+    p.column("instance_id", p.TEXT, null=True),
+    p.column("node_id", p.TEXT, null=True),
+    p.column("error_message", p.TEXT, null=True),
+    p.column("error_details", p.JSON, null=True),
+    p.column("import_key", p.TEXT, null=True),
     sa.UniqueConstraint("import_key"),
-    _one_of("sync_mode", "stream", "batch", "initial"),
-    _one_of("status", "running", "completed", "failed", "cancelled"),
+    p.one_of("sync_mode", "stream", "batch", "initial"),
+    p.one_of("status", "running", "completed", "failed", "cancelled"),
     sa.CheckConstraint("(completed_at IS NULL) = (status = 'running')", name="completed_at"),
-    *_not_negative("duration_ms", "records_processed", "records_inserted", "records_updated", "records_deleted"),
-    *_not_negative("bytes_processed"),
+    *p.not_negative("duration_ms", "records_processed", "records_inserted", "records_updated", "records_deleted"),
+    *p.not_negative("bytes_processed"),
     sa.Index("ix_sync_runs_status_started_at", "status", "started_at"),
     sa.Index("ix_sync_runs_schema_name_id", "schema_name", "id"),
     sa.Index("ix_sync_runs_started_at", "started_at"),
     sa.Index("ix_sync_runs_completed_at", "completed_at", "id"),
 )
-_partial_index(
+p.partial_index(
     "ix_sync_runs_running",
     sync_runs.c.status,
     sync_runs.c.last_seen_at,
     where=sync_runs.c.status == sa.literal_column("'running'"),
 )
 
-sync_markers = _table(
+sync_markers = table(
     "sync_markers",
-    _id("id"),
-    _col("schema_name", NAME),
-    _col("table_name", NAME, null=True),
-    _col("marker_type", TEXT),
-    _col("position_data", JSON),
-    _col("last_updated", TIME),
-    _col("sync_run_id", INT64, _run_ref(), null=True),
-    _one_of("marker_type", "stream", "batch", "initial"),
+    p.id_column("id"),
+    p.column("schema_name", p.NAME),
+    p.column("table_name", p.NAME, null=True),
+    p.column("marker_type", p.TEXT),
+    p.column("position_data", p.JSON),
+    p.column("last_updated", p.TIME),
+    p.column("sync_run_id", p.INT64, _run_ref(), null=True),
+    p.one_of("marker_type", "stream", "batch", "initial"),
     sa.CheckConstraint("table_name <> ''", name="table_name"),
     sa.Index("ix_sync_markers_sync_run_id", "sync_run_id"),
 )
@@ -128,23 +89,23 @@ sa.Index(
     unique=True,
 )
 
-schema_registry = _table(
+schema_registry = table(
     "schema_registry",
-    _id("id"),
-    _col("schema_name", NAME),
-    _col("table_name", NAME),
-    _col("version", INT32),
-    _col("schema_definition", JSON),
-    _col("schema_hash", TEXT),
-    _col("evolution_type", TEXT),
-    _col("changes", JSON),
-    _col("previous_version", INT32, null=True),
-    _col("iceberg_schema_id", INT32, null=True),
-    _col("source_position", JSON, null=True),
-    _col("registered_at", TIME),
+    p.id_column("id"),
+    p.column("schema_name", p.NAME),
+    p.column("table_name", p.NAME),
+    p.column("version", p.INT32),
+    p.column("schema_definition", p.JSON),
+    p.column("schema_hash", p.TEXT),
+    p.column("evolution_type", p.TEXT),
+    p.column("changes", p.JSON),
+    p.column("previous_version", p.INT32, null=True),
+    p.column("iceberg_schema_id", p.INT32, null=True),
+    p.column("source_position", p.JSON, null=True),
+    p.column("registered_at", p.TIME),
     sa.UniqueConstraint("schema_name", "table_name", "version"),
     sa.CheckConstraint("version > 0", name="version"),
-    _one_of(
+    p.one_of(
         "evolution_type",
         *("create", "add_column", "drop_column", "rename_column", "modify_column"),
         *("add_index", "drop_index", "modify_index", "change_primary_key"),
@@ -152,33 +113,33 @@ schema_registry = _table(
     sa.Index("ix_schema_registry_registered_at", "registered_at", "id"),
 )
 
-error_log = _table(
+error_log = table(
     "error_log",
-    _id("id"),
-    _col("schema_name", NAME),
-    _col("table_name", NAME, null=True),
-    _col("sync_run_id", INT64, _run_ref(), null=True),
-    _col("error_type", TEXT),
-    _col("error_code", TEXT, null=True),
-    _col("error_message", TEXT),
-    _col("error_details", JSON, null=True),
-    _col("stack_trace", TEXT, null=True),
-    _col("record_data", JSON, null=True),
-    _col("operation_type", TEXT, null=True),
-    _col("retry_count", INT32, default="0"),
-    _col("max_retries", INT32, default="3"),
-    _col("next_retry_at", TIME, null=True),
-    _col("claimed_until", TIME, null=True),  # handed out by errors_due until then
-    _col("status", TEXT),
-    _col("occurred_at", TIME),
-    _col("last_retry_at", TIME, null=True),
-    _col("resolved_at", TIME, null=True),
-    _col("resolution", TEXT, null=True),
-    _col("import_key", TEXT, null=True),
+    p.id_column("id"),
+    p.column("schema_name", p.NAME),
+    p.column("table_name", p.NAME, null=True),
+    p.column("sync_run_id", p.INT64, _run_ref(), null=True),
+    p.column("error_type", p.TEXT),
+    p.column("error_code", p.TEXT, null=True),
+    p.column("error_message", p.TEXT),
+    p.column("error_details", p.JSON, null=True),
+    p.column("stack_trace", p.TEXT, null=True),
+    p.column("record_data", p.JSON, null=True),
+    p.column("operation_type", p.TEXT, null=True),
+    p.column("retry_count", p.INT32, default="0"),
+    p.column("max_retries", p.INT32, default="3"),
+    p.column("next_retry_at", p.TIME, null=True),
+    p.column("claimed_until", p.TIME, null=True),  # handed out by errors_due until then
+    p.column("status", p.TEXT),
+    p.column("occurred_at", p.TIME),
+    p.column("last_retry_at", p.TIME, null=True),
+    p.column("resolved_at", p.TIME, null=True),
+    p.column("resolution", p.TEXT, null=True),
+    p.column("import_key", p.TEXT, null=True),
     sa.UniqueConstraint("import_key"),
-    _one_of("status", "open", "resolved", "ignored"),
+    p.one_of("status", "open", "resolved", "ignored"),
     sa.CheckConstraint("(resolved_at IS NULL) = (status = 'open')", name="resolved_at"),
-    *_not_negative("retry_count", "max_retries"),
+    *p.not_negative("retry_count", "max_retries"),
     sa.Index("ix_error_log_error_type_status", "error_type", "status", "id"),
     sa.Index("ix_error_log_status", "status", "id"),
     sa.Index("ix_error_log_schema_name_id", "schema_name", "id"),
@@ -186,37 +147,37 @@ error_log = _table(
     sa.Index("ix_error_log_resolved_at", "resolved_at", "id"),
     sa.Index("ix_error_log_sync_run_id", "sync_run_id"),
 )
-_partial_index(
+p.partial_index(
     "ix_error_log_due",
     error_log.c.status,
     error_log.c.next_retry_at,
     where=sa.and_(error_log.c.status == sa.literal_column("'open'"), error_log.c.next_retry_at.is_not(None)),
 )
 
-dead_letter_queue = _table(
+dead_letter_queue = table(
     "dead_letter_queue",
-    _id("id"),
-    _col("schema_name", NAME),
-    _col("table_name", NAME),
-    _col("operation_type", TEXT),
-    _col("record_data", JSON),
-    _col("envelope", JSON, null=True),
-    _col("source_record_id", TEXT, null=True),
-    _col("sync_run_id", INT64, _run_ref(), null=True),
-    _col("error_log_id", INT64, sa.ForeignKey("error_log.id", ondelete="SET NULL"), null=True),
-    _col("error_message", TEXT, null=True),
-    _col("error_count", INT32, default="1"),
-    _col("status", TEXT),
-    _col("claimed_by", TEXT, null=True),
-    _col("claimed_until", TIME, null=True),
-    _col("claim", INT64, default="0"),  # grows with each claim: an old one's outcome is refused
-    _col("created_at", TIME),
-    _col("last_failed_at", TIME),
-    _col("resolved_at", TIME, null=True),
-    _col("resolution", TEXT, null=True),
-    _col("import_key", TEXT, null=True),
+    p.id_column("id"),
+    p.column("schema_name", p.NAME),
+    p.column("table_name", p.NAME),
+    p.column("operation_type", p.TEXT),
+    p.column("record_data", p.JSON),
+    p.column("envelope", p.JSON, null=True),
+    p.column("source_record_id", p.TEXT, null=True),
+    p.column("sync_run_id", p.INT64, _run_ref(), null=True),
+    p.column("error_log_id", p.INT64, sa.ForeignKey("error_log.id", ondelete="SET NULL"), null=True),
+    p.column("error_message", p.TEXT, null=True),
+    p.column("error_count", p.INT32, default="1"),
+    p.column("status", p.TEXT),
+    p.column("claimed_by", p.TEXT, null=True),
+    p.column("claimed_until", p.TIME, null=True),
+    p.column("claim", p.INT64, default="0"),  # grows with each claim: an old one's outcome is refused
+    p.column("created_at", p.TIME),
+    p.column("last_failed_at", p.TIME),
+    p.column("resolved_at", p.TIME, null=True),
+    p.column("resolution", p.TEXT, null=True),
+    p.column("import_key", p.TEXT, null=True),
     sa.UniqueConstraint("import_key"),
-    _one_of("status", "pending", "processing", "resolved", "discarded"),
+    p.one_of("status", "pending", "processing", "resolved", "discarded"),
     sa.CheckConstraint("(claimed_by IS NULL) = (status <> 'processing')", name="claimed_by"),
     sa.CheckConstraint("(claimed_until IS NULL) = (status <> 'processing')", name="claimed_until"),
     sa.CheckConstraint("(resolved_at IS NULL) = (status IN ('pending', 'processing'))", name="resolved_at"),
@@ -227,13 +188,13 @@ dead_letter_queue = _table(
     sa.Index("ix_dead_letter_queue_sync_run_id", "sync_run_id"),
     sa.Index("ix_dead_letter_queue_error_log_id", "error_log_id"),
 )
-_partial_index(
+p.partial_index(
     "ix_dead_letter_queue_pending",
     dead_letter_queue.c.status,
     dead_letter_queue.c.id,
     where=dead_letter_queue.c.status == sa.literal_column("'pending'"),
 )
-_partial_index(
+p.partial_index(
     "ix_dead_letter_queue_claimed",
     dead_letter_queue.c.status,
     dead_letter_queue.c.claimed_until,
@@ -251,25 +212,16 @@ sa.Index(
 )
 
 
+TABLES = (sync_runs, sync_markers, schema_registry, error_log, dead_letter_queue)
+
+
 def upgrade() -> None:
     connection = op.get_bind()
     if connection.dialect.name == "sqlite":
-        _make(connection)
+        p.make(connection, TABLES)
     else:
         _make_in_schema(connection, context.config.attributes.get("metadata_schema", DEFAULT_SCHEMA))
     connection.execute(sa.text("UPDATE registry_info SET schema_version = 4"))
-
-
-def _make(connection: sa.Connection) -> None:
-    for table in (sync_runs, sync_markers, schema_registry, error_log, dead_letter_queue):
-        connection.execute(sa.schema.CreateTable(table))
-        # Partial indexes last: of two that seem equal to it, SQLite takes the one that was made later.
-        for index in sorted(table.indexes, key=lambda each: (_is_partial(each), each.name)):
-            connection.execute(sa.schema.CreateIndex(index))
-
-
-def _is_partial(index: sa.Index) -> bool:
-    return index.dialect_options["sqlite"]["where"] is not None
 
 
 def _make_in_schema(connection: sa.Connection, name: str) -> None:
@@ -279,9 +231,5 @@ def _make_in_schema(connection: sa.Connection, name: str) -> None:
     if connection.execute(sa.text("SELECT to_regnamespace(:name)"), {"name": f'"{name}"'}).scalar_one() is None:
         connection.execute(sa.text(f'CREATE SCHEMA "{name}"'))
     connection.execute(set_path, {"path": f'"{name}"'})
-    _make(connection)
+    p.make(connection, TABLES)
     connection.execute(set_path, {"path": path})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

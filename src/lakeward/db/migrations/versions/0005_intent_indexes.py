@@ -10,8 +10,6 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -23,7 +21,3 @@ def upgrade() -> None:
             f"ix_pending_writes_{column}", "pending_writes", [column], sqlite_where=known, postgresql_where=known
         )
     op.execute("UPDATE registry_info SET schema_version = 5")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

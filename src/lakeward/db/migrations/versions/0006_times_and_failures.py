@@ -5,12 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from lakeward.db.migrations import parts as p
+
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
-TIME = sa.DateTime(timezone=True).with_variant(sa.Text(), "sqlite")
 TIMES = (
     ("topics", "updated_at"),
     ("partitions", "created_at"),
@@ -22,7 +21,7 @@ TIMES = (
 
 def upgrade() -> None:
     for table, name in TIMES:
-        op.add_column(table, sa.Column(name, TIME, nullable=True))
+        op.add_column(table, sa.Column(name, p.TIME, nullable=True))
     op.add_column("error_log", sa.Column("failure_key", sa.Text(), nullable=True))
     op.add_column("error_log", sa.Column("occurrences", sa.Integer(), nullable=False, server_default=sa.text("1")))
     is_open = sa.text("failure_key IS NOT NULL AND status = 'open'")
@@ -35,7 +34,3 @@ def upgrade() -> None:
         postgresql_where=is_open,
     )
     op.execute("UPDATE registry_info SET schema_version = 6")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

@@ -17,18 +17,12 @@ from urllib.parse import quote_plus
 import msgspec
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
+
+from lakeward.db.migrations import parts as p
 
 revision = "0008"
 down_revision = "0007"
-branch_labels = None
-depends_on = None
 
-# JSON as the text that it is on both databases: nothing of it is changed that is not meant to be.
-JSON = postgresql.JSON().with_variant(sa.Text(), "sqlite")
-TIME = sa.DateTime(timezone=True).with_variant(
-    sa.Text(), "sqlite"
-)  # texts of one form, which compare as their times do
 PAGE = 1000  # rows of retired_files that are read at once: there may be very many
 
 metadata = sa.MetaData()
@@ -37,8 +31,8 @@ table_metadata = sa.Table(
     metadata,
     sa.Column("table_id", sa.BigInteger),
     sa.Column("metadata_version", sa.BigInteger),
-    sa.Column("schema", JSON),
-    sa.Column("partition_by", JSON),
+    sa.Column("schema", p.JSON),
+    sa.Column("partition_by", p.JSON),
 )
 table_files = sa.Table(
     "table_files",
@@ -52,8 +46,8 @@ table_files = sa.Table(
     sa.Column("row_count", sa.BigInteger),
     sa.Column("partition_key", sa.Text),
     sa.Column("partition_path", sa.Text),
-    sa.Column("statistics", JSON),
-    sa.Column("registered_at", TIME),
+    sa.Column("statistics", p.JSON),
+    sa.Column("registered_at", p.TIME),
     sa.Column("set_aside_reason", sa.Text),
 )
 table_stats = sa.Table(
@@ -67,15 +61,15 @@ table_stats = sa.Table(
     sa.Column("row_count", sa.BigInteger),
     sa.Column("file_count", sa.BigInteger),
     sa.Column("total_size", sa.BigInteger),
-    sa.Column("last_modified", TIME),
-    sa.Column("columns", JSON),
+    sa.Column("last_modified", p.TIME),
+    sa.Column("columns", p.JSON),
 )
 retired_files = sa.Table(
     "retired_files",
     metadata,
     sa.Column("retired_id", sa.BigInteger),
     sa.Column("table_id", sa.BigInteger),
-    sa.Column("record", JSON),
+    sa.Column("record", p.JSON),
 )
 
 Spell = Callable[[Any], Any]
@@ -178,7 +172,7 @@ def _read(column: sa.Column[Any]) -> sa.ColumnElement[str]:
 
 
 def _written(document: Any) -> sa.ColumnElement[Any]:
-    return sa.cast(sa.literal(_text(document), sa.Text), JSON)
+    return sa.cast(sa.literal(_text(document), sa.Text), p.JSON)
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -314,7 +308,3 @@ def _order(type_: Any) -> Callable[[str], Any]:
 
 def _number(bound: bytes) -> Any:
     return struct.unpack("<f" if len(bound) == 4 else "<d", bound)[0]
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

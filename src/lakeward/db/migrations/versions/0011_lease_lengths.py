@@ -5,19 +5,13 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from lakeward.db.migrations import parts as p
+
 revision = "0011"
 down_revision = "0010"
-branch_labels = None
-depends_on = None
-
-INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
     for table in ("pending_writes", "leases"):
-        op.add_column(table, sa.Column("lease_ms", INT64, nullable=True))
+        op.add_column(table, sa.Column("lease_ms", p.INT64, nullable=True))
     op.execute("UPDATE registry_info SET schema_version = 11")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

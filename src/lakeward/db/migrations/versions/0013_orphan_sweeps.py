@@ -9,8 +9,6 @@ from lakeward.db.types import UtcTime
 
 revision = "0013"
 down_revision = "0012"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -25,7 +23,3 @@ def upgrade() -> None:
     op.create_index("ix_orphan_sweeps_sweep_after", "orphan_sweeps", ["sweep_after"])
     op.create_index("ix_segments_location", "segments", ["location"])
     op.execute("UPDATE registry_info SET schema_version = 13")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")

@@ -8,20 +8,18 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from lakeward.db.migrations import parts as p
+
 revision = "0014"
 down_revision = "0013"
-branch_labels = None
-depends_on = None
-
-INT64 = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
     op.create_table(
         "file_pages",
-        sa.Column("table_id", INT64, nullable=False, autoincrement=False),
+        sa.Column("table_id", p.INT64, nullable=False, autoincrement=False),
         sa.Column("field_id", sa.Integer(), nullable=False, autoincrement=False),
-        sa.Column("last_file_id", INT64, nullable=False, autoincrement=False),
+        sa.Column("last_file_id", p.INT64, nullable=False, autoincrement=False),
         sa.Column("file_count", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("table_id", "field_id", "last_file_id", name="pk_file_pages"),
@@ -30,7 +28,3 @@ def upgrade() -> None:
         sqlite_strict=True,
     )
     op.execute("UPDATE registry_info SET schema_version = 14, minimum_version = 14")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the registry's schema only goes forward; restore a backup to go back")
