@@ -50,7 +50,7 @@ def check_change(
         InvalidSchema: readers could not use the table, a live file or what a write under way is about to register.
     """
     current = versions[-1]
-    if _same(current, new):
+    if (current.schema, current.partition_by, current.sort_by) == (new.schema, new.partition_by, new.sort_by):
         return
     specs = list({version.spec_id: version.partition_by for version in versions}.values())
     found = checks.problems(new.schema, new.partition_by, new.sort_by, specs, table.format_version)
@@ -76,7 +76,7 @@ def _check_written(
     if found is not None:
         raise InvalidSchema(
             f"{change} of {table.identifier} is refused: live files could not be read then, such as {found.file_path}: "
-            f"{news.why(found)}; rewrite them under the current metadata or retire them first"
+            f"{news.reasons(found.schema_id, found.spec_id)}; rewrite them under the current metadata or retire them first"
         )
     by_number = {version.metadata_version: version for version in versions}
     for intent in intents.writing(connection, table.table_id, dialect.now(connection)):
@@ -124,9 +124,6 @@ class _Unfit(NamedTuple):
     def reasons(self, schema_id: int, spec_id: int) -> str | None:
         return self.schemas.get(schema_id) or self.specs.get(spec_id)
 
-    def why(self, file: _Written) -> str | None:
-        return self.reasons(file.schema_id, file.spec_id)
-
 
 def _unfit(versions: Sequence[TableMetadata], schema: Document) -> _Unfit:
     by_schema = {version.schema_version: version.schema for version in versions}
@@ -141,7 +138,3 @@ def _unfit(versions: Sequence[TableMetadata], schema: Document) -> _Unfit:
             if names
         },
     )
-
-
-def _same(a: TableMetadata, b: TableMetadata) -> bool:
-    return (a.schema, a.partition_by, a.sort_by) == (b.schema, b.partition_by, b.sort_by)

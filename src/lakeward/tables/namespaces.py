@@ -65,17 +65,15 @@ def create(
     check_texts(properties or {})
     warehouse_id = registry.warehouse.warehouse_id
     with registry.database.transaction() as connection:
-        found = namespaces.by_levels(connection, warehouse_id, levels)
-        if found is not None and if_absent:
-            return found
-        if found is not None:
+        is_there = namespaces.by_levels(connection, warehouse_id, levels) is not None
+        if not is_there:
+            try:
+                with connection.begin_nested():
+                    namespaces.insert(connection, warehouse_id, levels, dict(properties or {}), dialect.now(connection))
+            except sa.exc.IntegrityError:  # another process was quicker
+                is_there = True
+        if is_there and not if_absent:
             raise NamespaceAlreadyExists(f"Namespace already exists: {'.'.join(levels)}")
-        try:
-            with connection.begin_nested():
-                namespaces.insert(connection, warehouse_id, levels, dict(properties or {}), dialect.now(connection))
-        except sa.exc.IntegrityError:  # another process was quicker
-            if not if_absent:
-                raise NamespaceAlreadyExists(f"Namespace already exists: {'.'.join(levels)}") from None
         return find(connection, registry, levels)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
@@ -29,6 +29,8 @@ from lakeward.tables.records.properties import check_level, check_properties
 from lakeward.tables.records.tables import NO_PARTITION_ID, UNPARTITIONED, UNSORTED, Document, Table, TableMetadata
 from lakeward.tables.sql import footers, retired, snapshots, tables
 from lakeward.tables.sql.namespaces import path
+
+T = TypeVar("T")
 
 # A table by its name, or one that was found before and is meant whatever has its name by now: whoever has found a table goes
 # on with what it found, and never asks for the name again.
@@ -234,14 +236,9 @@ def create(
     table_uuid = str(uuid.uuid4())
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        namespace = namespaces.find(connection, registry, identifier.namespace)
-        if tables.by_name(connection, namespace.warehouse_id, path(identifier.namespace), identifier.name):
-            raise TableAlreadyExists(f"Table already exists: {identifier}")
         location = table_location(registry.warehouse.location, identifier.namespace, identifier.name, table_uuid)
         values = {
             "table_uuid": table_uuid,
-            "namespace_id": namespace.namespace_id,
-            "name": identifier.name,
             "location": location,
             "format": format,
             "format_version": format_version,
@@ -251,12 +248,7 @@ def create(
             "last_partition_id": last_partition_id,
             "created_at": now,
         }
-        try:
-            with connection.begin_nested():
-                table_id = tables.insert(connection, values)
-        except sa.exc.IntegrityError:  # another process was quicker
-            namespaces.find(connection, registry, identifier.namespace)  # to drop the namespace, it may be
-            raise TableAlreadyExists(f"Table already exists: {identifier}") from None
+        table_id = _named(connection, registry, identifier, lambda name: tables.insert(connection, {**values, **name}))
         first = TableMetadata(
             table_id=table_id,
             metadata_version=1,
@@ -280,6 +272,23 @@ def create(
         return find(connection, registry, identifier)
 
 
+def _named(
+    connection: sa.Connection, registry: Registry, identifier: TableIdentifier, write: Callable[[dict[str, Any]], T]
+) -> T:
+    """What `write` gives, which puts a table at a name, given as columns of its row.
+
+    Raises NamespaceNotFound, TableAlreadyExists.
+    """
+    namespace = namespaces.find(connection, registry, identifier.namespace)
+    if not tables.by_name(connection, namespace.warehouse_id, path(identifier.namespace), identifier.name):
+        try:
+            with connection.begin_nested():
+                return write({"namespace_id": namespace.namespace_id, "name": identifier.name})
+        except sa.exc.IntegrityError:  # another process was quicker: to drop the namespace, it may be
+            namespaces.find(connection, registry, identifier.namespace)
+    raise TableAlreadyExists(f"Table already exists: {identifier}")
+
+
 def _one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise InvalidInput(f"{setting}={value!r} is not offered here; use {' or '.join(map(repr, allowed))}")
@@ -295,16 +304,7 @@ def rename(registry: Registry, name: TableName, new_name: TableName) -> Table:
     old, new = parse_table(name), parse_table(new_name)
     with registry.database.transaction() as connection:
         found = find_locked(connection, registry, old, keys=True)
-        namespace = namespaces.find(connection, registry, new.namespace)
-        if tables.by_name(connection, namespace.warehouse_id, path(new.namespace), new.name):
-            raise TableAlreadyExists(f"Table already exists: {new}")
-        try:
-            with connection.begin_nested():
-                values = {"namespace_id": namespace.namespace_id, "name": new.name}
-                tables.update(connection, found.table_id, values)
-        except sa.exc.IntegrityError:
-            namespaces.find(connection, registry, new.namespace)
-            raise TableAlreadyExists(f"Table already exists: {new}") from None
+        _named(connection, registry, new, lambda name: tables.update(connection, found.table_id, name))
         return find(connection, registry, new)
 
 
