@@ -107,9 +107,8 @@ class SQLiteFile:
         while True:
             self.check()
             before = self._opened or identity(self.path)
-            connection: sqlite3.Connection = sqlite3.connect(
-                self.path, **SQLITE_ARGUMENTS
-            )  # makes the file where there is none
+            # Makes the file where there is none.
+            connection: sqlite3.Connection = sqlite3.connect(self.path, **SQLITE_ARGUMENTS)
             after = identity(self.path)
             if after is not None and before in (None, after):
                 break

@@ -18,20 +18,10 @@ from lakeward.iceberg.types import Column, TypeDocument
 from lakeward.tables.records.tables import Document
 
 # Columns that readers add to every table themselves (MetadataColumns of Iceberg's Java library).
-RESERVED_COLUMNS = frozenset(
-    [
-        "_file",
-        "_pos",
-        "_deleted",
-        "_spec_id",
-        "_partition",
-        "_row_id",
-        "_last_updated_sequence_number",
-        "_change_type",
-        "_change_ordinal",
-        "_commit_snapshot_id",
-    ]
-)
+RESERVED_COLUMNS = {
+    "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_change_type",
+    "_change_ordinal", "_commit_snapshot_id",
+}  # fmt: skip
 
 
 def problems(

@@ -17,22 +17,9 @@ TypeDocument: TypeAlias = "str | Document"
 
 UNNUMBERED = 0  # the id of a nested field that has not been given one yet
 
-_SIMPLE = frozenset(
-    [
-        "boolean",
-        "int",
-        "long",
-        "float",
-        "double",
-        "date",
-        "time",
-        "timestamp",
-        "timestamptz",
-        "string",
-        "uuid",
-        "binary",
-    ]
-)  # of every format version
+_SIMPLE = {
+    "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid", "binary",
+}  # fmt: skip
 _SINCE_V3 = ("timestamp_ns", "timestamptz_ns", "unknown", "variant")
 _GEOMETRY = re.compile(r"geometry(\(\s*[^(),\s][^(),]*\))?")
 _GEOGRAPHY = re.compile(

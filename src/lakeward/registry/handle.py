@@ -56,11 +56,6 @@ class Registry:
         self._closing: set[Callable[[], object]] = set()
 
     @property
-    def front(self) -> GroupCommit:
-        """`group_commit`, by its earlier name."""
-        return self.group_commit
-
-    @property
     def is_sync(self) -> bool:
         """Whether an append returns only when its snapshot exists."""
         return self.settings.metadata_updates == "sync"
@@ -236,9 +231,8 @@ def _check_new(database: Database, settings: Settings, *, create: bool, upgrade:
         try:
             warehouse_marker.check_free(engine, location)
         except WarehouseTaken:
-            if not migrate.status(
-                database
-            ).exists:  # else another process was quicker, and it is this registry's, maybe
+            # Where there is a registry now another process was quicker, and the warehouse is this registry's, maybe.
+            if not migrate.status(database).exists:
                 raise
 
 

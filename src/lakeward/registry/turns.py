@@ -66,24 +66,17 @@ def join(registry: Registry, queue: str) -> Turn:
     """Take the last place of a queue."""
     with registry.database.transaction() as connection:
         now = dialect.now(connection)
-        leases.delete_expired_places(
-            connection, queue, now, now + timedelta(seconds=LEASE_SECONDS)
-        )  # of those who died in it
+        until = now + timedelta(seconds=LEASE_SECONDS)
+        leases.delete_expired_places(connection, queue, now, until)  # of those who died in it
         turn = Turn(leases.place_name(queue, int(now.timestamp() * 1_000_000), uuid.uuid4().hex))
-        leases.insert(connection, turn.name, registry.owner, now + timedelta(seconds=LEASE_SECONDS), LEASE_SECONDS)
+        leases.insert(connection, turn.name, registry.owner, until, LEASE_SECONDS)
     return turn
 
 
 def keep(connection: sa.Connection, registry: Registry, turn: Turn) -> None:
     """Its lease starts anew."""
-    leases.set_owner(
-        connection,
-        turn.name,
-        registry.owner,
-        1,
-        dialect.now(connection) + timedelta(seconds=LEASE_SECONDS),
-        LEASE_SECONDS,
-    )
+    until = dialect.now(connection) + timedelta(seconds=LEASE_SECONDS)
+    leases.set_owner(connection, turn.name, registry.owner, 1, until, LEASE_SECONDS)
 
 
 @retried

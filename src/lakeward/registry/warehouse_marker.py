@@ -59,9 +59,8 @@ def check(engine: StorageEngine, warehouse: str, registry_uuid: str, *, is_new: 
         except StorageError as error:
             if is_new:
                 raise
-            log.warning(
-                "warehouse_not_marked", warehouse=warehouse, error=str(error), code=error.code
-            )  # who only reads
+            # Who only reads goes on.
+            log.warning("warehouse_not_marked", warehouse=warehouse, error=str(error), code=error.code)
             return
     if found != registry_uuid:
         raise WarehouseTaken(

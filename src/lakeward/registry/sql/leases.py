@@ -10,13 +10,10 @@ from lakeward.db.schema import leases
 
 OF_ONE = ("compact", "hold", "keep", "merge", "partition", "turn")  # kinds of leases that are of one table or topic
 LEAST_IDLE_SECONDS = 1.0  # a busy machine makes a process wait, too
-SLACK = timedelta(
-    seconds=5
-)  # clocks are set back a little all the time, and a row may be newer than the time it is compared with
+# Clocks are set back a little all the time, and a row may be newer than the time it is compared with.
+SLACK = timedelta(seconds=5)
 
 _c = leases.c
-
-
 _SELECT = sa.select(_c.name, _c.owner, _c.fence, _c.expires_at, _c.lease_ms)
 
 

@@ -126,14 +126,7 @@ def update(connection: sa.Connection, table_id: int, values: Mapping[str, Any]) 
     connection.execute(_UPDATE.where(_c.table_id == table_id).values(values))
 
 
-COUNTERS = (
-    "row_count",
-    "total_size",
-    "file_count",
-    "landing_row_count",
-    "landing_size",
-    "landing_file_count",
-)
+COUNTERS = ("row_count", "total_size", "file_count", "landing_row_count", "landing_size", "landing_file_count")
 _ADD = Prepared(
     _UPDATE.where(_c.table_id == sa.bindparam("id"))
     .values(
