@@ -10,18 +10,8 @@ from lakeward.errors import InvalidInput
 
 # As parts of a name whose letters and digits alone are looked at, in lower case.
 _NAMES = (
-    *(
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "secret",
-        "token",
-        "credential",
-        "authorization",
-        "cookie",
-        "jwt",
-    ),
+    *("password", "passwd", "passphrase", "passcode", "secret", "token", "credential"),
+    *("authorization", "cookie", "jwt"),
     *("passwort", "kennwort", "contrasena", "contraseña", "motdepasse", "senha"),
     *("apikey", "accesskey", "privatekey", "accountkey", "sharedkey", "signingkey", "encryptionkey", "masterkey"),
     *("authkey", "sslkey", "sshkey", "licensekey", "signature", "jaas", "bearer", "keytab", "sessionid", "sessid"),

@@ -92,6 +92,6 @@ def test_every_command_is_found_by_its_name_alone() -> None:
         alone = make([commands])
         added = [each.name for each in alone.registered_commands]
         added += [each.typer_instance.info.name for each in alone.registered_groups if each.typer_instance]
-        assert added == list(commands.words)
+        assert added == commands.words
     names = [name for commands in COMMANDS for name in commands.words]
     assert len(set(names)) == len(names) == len(app.registered_commands) + len(app.registered_groups)

@@ -167,7 +167,13 @@ class Wanted(NamedTuple):
     ) -> Wanted:
         types = {field["name"]: field["type"] for field in schema["fields"]}
         return cls(
-            schema, arrow_schema(schema), types, tuple(partition_terms), write_defaults(schema), judges, properties
+            schema,
+            arrow_schema(schema),
+            types,
+            tuple(partition_terms),
+            defaults_of(schema, "write-default"),
+            judges,
+            properties,
         )
 
     @property
@@ -208,12 +214,12 @@ class Wanted(NamedTuple):
         return self.batch(arrays)
 
 
-def write_defaults(schema: Document) -> Defaults:
-    """The write-default of each field that has one (Iceberg format version 3), at every depth."""
+def defaults_of(schema: Document, which: str) -> Defaults:
+    """The 'write-default' or 'initial-default' of each field that has one (Iceberg format version 3), at every depth."""
     return {
         column.field_id: accepted.decode([default], column.type, column.name, written=True)[0]
         for column in walk(schema)
-        if (default := column.field.get("write-default")) is not None
+        if (default := column.field.get(which)) is not None
     }
 
 

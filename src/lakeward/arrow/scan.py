@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeward.arrow import accepted, json_read, statistics
-from lakeward.arrow.casts import Cast, Key, by_name, cast_plan, matched
-from lakeward.arrow.coerce import Wanted
+from lakeward.arrow import json_read, statistics
+from lakeward.arrow.casts import Cast, Defaults, Key, by_name, cast_plan, filled, matched
+from lakeward.arrow.coerce import Wanted, defaults_of
 from lakeward.arrow.filters import BoundFilter, bind_filter, parse_filter
 from lakeward.arrow.pruning import Pruner
 from lakeward.arrow.target import arrow_schema
@@ -204,25 +205,18 @@ _Plan = Sequence[tuple[int | None, Cast]]
 def _plan(have: pa.Schema, reading: Reading) -> _Plan:
     # A file without any id was made by a program that knows names alone.
     key: Key = statistics.field_id if any(statistics.field_id(field) is not None for field in have) else by_name
-    defaults = {
-        field["name"]: accepted.decode([field["initial-default"]], field["type"], field["name"], written=True)[0]
-        for field in reading.schema["fields"]
-        if field.get("initial-default") is not None
-    }
+    defaults = defaults_of(reading.schema, "initial-default")
     plan: list[tuple[int | None, Cast]] = []
     for index, field in zip(matched(have, reading.needed, key), reading.needed, strict=True):
         if index is None:
-            plan.append((None, _missing(field, defaults.get(field.name))))
+            plan.append((None, partial(_missing, field, defaults)))
         else:
-            plan.append((index, cast_plan(have.field(index), field, key, field.name, "drop")))
+            plan.append((index, cast_plan(have.field(index), field, key, field.name, "drop", defaults)))
     return plan
 
 
-def _missing(field: pa.Field, default: pa.Scalar | None) -> Cast:
-    def fill(array: pa.Array) -> pa.Array:
-        return pa.nulls(len(array), field.type) if default is None else pa.repeat(default, len(array))
-
-    return fill
+def _missing(field: pa.Field, defaults: Defaults, rows: pa.Array) -> pa.Array:
+    return filled(field, len(rows), defaults)
 
 
 def _run(plan: _Plan, batch: pa.RecordBatch, needed: pa.Schema) -> pa.RecordBatch:

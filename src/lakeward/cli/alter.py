@@ -107,9 +107,7 @@ def sort_by(
 
 
 def rollback(
-    context: Context,
-    table: TableArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION")],
+    context: Context, table: TableArgument, version: Annotated[int, typer.Argument(metavar="VERSION")]
 ) -> None:
     """Bring earlier columns, partitioning and properties back.
 
@@ -120,9 +118,7 @@ def rollback(
 
 
 def set_(
-    context: Context,
-    table: TableArgument,
-    properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
+    context: Context, table: TableArgument, properties: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")]
 ) -> None:
     """Set properties of a table."""
     pairs = parse_pairs(properties, "property", "it as name=value")
@@ -131,9 +127,7 @@ def set_(
 
 
 def unset(
-    context: Context,
-    table: TableArgument,
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    context: Context, table: TableArgument, names: Annotated[list[str], typer.Argument(metavar="NAME...")]
 ) -> None:
     """Remove properties of a table, so that their defaults hold."""
     with context.lake() as lake:

@@ -69,17 +69,8 @@ def versions(context: Context, table: TableArgument, limit: LimitOption = 50) ->
         }
         for each in limited(found, limit)
     ]
-    columns = (
-        "version",
-        "change",
-        "created_at",
-        "columns",
-        "partition_by",
-        "sort_by",
-        "properties",
-        "schema_id",
-        "spec_id",
-    )
+    columns = ("version", "change", "created_at", "columns", "partition_by", "sort_by", "properties", "schema_id",
+               "spec_id")  # fmt: skip
     show_rows("versions", rows, columns, len(found), to=context)
 
 

@@ -20,77 +20,65 @@ class Commands(NamedTuple):
     """Functions of a module as commands, below a group if it has a name."""
 
     module: str
-    names: tuple[str, ...]
+    listed: str  # the commands, with blanks between
     group: str = ""
     about: str = ""  # the group
     lakehouse: bool = True  # whether they are told which
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def names(self) -> list[str]:
+        return self.listed.split()
+
+    @property
+    def words(self) -> list[str]:
         """What `lakeward` is called with for them."""
-        return (self.group,) if self.group else self.names
+        return [self.group] if self.group else self.names
 
 
 # In the order in which --help lists them.
 COMMANDS = (
-    Commands("demo", ("demo",), lakehouse=False),
-    Commands("server", ("serve",)),
-    Commands("tables", ("tables", "files", "create")),
-    Commands("describe", ("describe", "versions", "rename", "drop")),
+    Commands("demo", "demo", lakehouse=False),
+    Commands("server", "serve"),
+    Commands("tables", "tables files create"),
+    Commands("describe", "describe versions rename drop"),
     Commands(
         "alter",
-        (
-            "add-column",
-            "drop-column",
-            "rename-column",
-            "widen-column",
-            "move-column",
-            "partition-by",
-            "sort-by",
-            "set",
-            "unset",
-            "rollback",
-        ),
+        "add-column drop-column rename-column widen-column move-column partition-by sort-by set unset rollback",
         "alter",
         "Change a table.",
     ),
-    Commands("data", ("append",)),
-    Commands("scan", ("head", "scan")),
+    Commands("data", "append"),
+    Commands("scan", "head scan"),
     Commands(
         "snapshots",
-        ("list", "create", "expire", "rollback", "refs", "tag", "branch", "drop"),
+        "list create expire rollback refs tag branch drop",
         "snapshots",
         "Snapshots of tables, branches and tags.",
     ),
-    Commands("manifests", ("list", "merge"), "manifests", "The manifests of a table."),
-    Commands("query", ("sql",)),
+    Commands("manifests", "list merge", "manifests", "The manifests of a table."),
+    Commands("query", "sql"),
     Commands(
-        "topics",
-        ("list", "create", "show", "configure", "delete", "append", "read", "retain", "compact"),
-        "topics",
-        "The topics of the log.",
+        "topics", "list create show configure delete append read retain compact", "topics", "The topics of the log."
     ),
-    Commands("groups", ("list", "show", "reset", "delete"), "groups", "Consumer groups of the log."),
-    Commands("status", ("status",)),
-    Commands("astha", ("status", "parked", "discard"), "astha", "The components that follow the registry's changes."),
-    Commands("compact", ("compact",)),
-    Commands("runs", ("list", "show", "end", "recover", "stats", "clean"), "runs", "Runs of pipelines."),
-    Commands("errors", ("list", "show", "resolve", "ignore", "trends"), "errors", "Errors of pipelines."),
+    Commands("groups", "list show reset delete", "groups", "Consumer groups of the log."),
+    Commands("status", "status"),
+    Commands("astha", "status parked discard", "astha", "The components that follow the registry's changes."),
+    Commands("compact", "compact"),
+    Commands("runs", "list show end recover stats clean", "runs", "Runs of pipelines."),
+    Commands("errors", "list show resolve ignore trends", "errors", "Errors of pipelines."),
     Commands(
         "dead_letters",
-        ("list", "counts", "show", "resolve", "discard", "requeue", "release"),
+        "list counts show resolve discard requeue release",
         "dlq",
         "Dead letters: records that could not be applied.",
     ),
-    Commands("positions", ("list", "show", "set", "delete"), "positions", "Where syncs go on."),
-    Commands("schemas", ("list", "versions", "show", "diff"), "schemas", "Versions of source tables' schemas."),
-    Commands("migrate_metadata", ("migrate-metadata",)),
-    Commands("operations", ("audit", "repair", "set-aside", "recover", "clean")),
-    Commands("operations", ("rebuild",), "footers", "The stored footers of Parquet files."),
-    Commands("registry", ("doctor",), lakehouse=False),
-    Commands(
-        "registry", ("status", "upgrade", "sizes", "vacuum", "adopt", "retention"), "db", "The registry's database."
-    ),
+    Commands("positions", "list show set delete", "positions", "Where syncs go on."),
+    Commands("schemas", "list versions show diff", "schemas", "Versions of source tables' schemas."),
+    Commands("migrate_metadata", "migrate-metadata"),
+    Commands("operations", "audit repair set-aside recover clean"),
+    Commands("operations", "rebuild", "footers", "The stored footers of Parquet files."),
+    Commands("registry", "doctor", lakehouse=False),
+    Commands("registry", "status upgrade sizes vacuum adopt retention", "db", "The registry's database."),
 )
 
 

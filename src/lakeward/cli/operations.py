@@ -50,14 +50,9 @@ def clean(
         shown = {name if context.json else f"{title} to go": found[name] for name, title in names.items()}
         show_record({**shown, "dry_run": True}, to=context)
         return
-    names = {
-        "files": "files_deleted",
-        "temporary": "objects_of_given_up_writes",
-        "strays": "strays_in_quarantine",
-        "tables": "dropped_tables_gone",
-        "topics": "deleted_topics_gone",
-        "changes": "changes_nobody_waits_for",
-    }
+    names = {"files": "files_deleted", "temporary": "objects_of_given_up_writes", "strays": "strays_in_quarantine",
+             "tables": "dropped_tables_gone", "topics": "deleted_topics_gone",
+             "changes": "changes_nobody_waits_for"}  # fmt: skip
     _show(result, names, context)
     if result.failed:
         raise typer.Exit(1)

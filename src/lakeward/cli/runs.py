@@ -28,19 +28,8 @@ if TYPE_CHECKING:
 
 RunArgument = Annotated[int, typer.Argument(metavar="RUN")]
 # By weight: the last ones leave where a terminal is narrow.
-_COLUMNS = (
-    "id",
-    "status",
-    "table",
-    "kind",
-    "started_at",
-    "records_processed",
-    "error_message",
-    "duration_ms",
-    "sync_mode",
-    "schema_name",
-    "last_seen_at",
-)
+_COLUMNS = ("id", "status", "table", "kind", "started_at", "records_processed", "error_message", "duration_ms",
+            "sync_mode", "schema_name", "last_seen_at")  # fmt: skip
 
 
 def list_(
@@ -95,8 +84,7 @@ def end(
 
 
 def recover(
-    context: Context,
-    hours: Annotated[float, typer.Option("--hours", help="How long nothing was heard of a run.")] = 24,
+    context: Context, hours: Annotated[float, typer.Option("--hours", help="How long nothing was heard of a run.")] = 24
 ) -> None:
     """Mark runs as failed of which nothing was heard for long."""
     with manager(context) as operations:
@@ -121,8 +109,7 @@ def stats(context: Context, schema: SchemaOption = None, hours: HoursOption = 24
 
 
 def clean(
-    context: Context,
-    days: Annotated[float, typer.Option("--days", help="How long ago it ended at least.")] = 30,
+    context: Context, days: Annotated[float, typer.Option("--days", help="How long ago it ended at least.")] = 30
 ) -> None:
     """Delete old operations metadata.
 

@@ -33,15 +33,8 @@ StatusOption = Annotated[str | None, typer.Option("--status", help="Only in this
 RunOption = Annotated[int | None, typer.Option("--run", help="Only of this run.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All there are.")]
 # Kept by lossless_json.py: shown as they are stored, so that a script loses nothing.
-_EXACT = (
-    "record_data",
-    "envelope",
-    "position_data",
-    "error_details",
-    "source_info",
-    "destination_info",
-    "source_position",
-)
+_EXACT = ("record_data", "envelope", "position_data", "error_details", "source_info", "destination_info",
+          "source_position")  # fmt: skip
 
 
 @contextmanager

@@ -91,9 +91,7 @@ def configure(
 
 
 def delete(
-    context: Context,
-    topic: TopicArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    context: Context, topic: TopicArgument, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
 ) -> None:
     """Delete a topic, its records and the offsets committed in it.
 

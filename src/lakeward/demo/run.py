@@ -101,13 +101,7 @@ SPARK_CONF = {
 
 
 def _run(
-    lake: Lake,
-    spark: SparkSession,
-    data: Path,
-    folder: Path,
-    sums: Mapping[str, TableSums],
-    clock: _Clock,
-    step: Step,
+    lake: Lake, spark: SparkSession, data: Path, folder: Path, sums: Mapping[str, TableSums], clock: _Clock, step: Step
 ) -> DemoReport:
     with clock.part("load"):
         months = _load(lake, spark, data, folder, step)

@@ -428,10 +428,7 @@ def _end_errors(connection: sa.Connection, letters: Sequence[DeadLetter], what: 
 
 
 def reopen_all(
-    registry: Registry,
-    what: str,
-    chosen: DeadLetterFilter | None = None,
-    **fields: Unpack[DeadLetterFields],
+    registry: Registry, what: str, chosen: DeadLetterFilter | None = None, **fields: Unpack[DeadLetterFields]
 ) -> int:
     """End the claims (release) of all that are chosen, by a DeadLetterFilter or by its fields, dead workers' or not; or let those
     that have ended be pending again (requeue); how many.

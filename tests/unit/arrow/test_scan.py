@@ -191,6 +191,15 @@ def test_an_added_column_has_its_initial_default_in_old_files(tmp_path: Path) ->
     assert [str(row["d"]) for row in table.rows(new)] == ["1.50", "1.50"]
 
 
+def test_an_added_field_of_a_struct_has_its_initial_default_in_old_files(tmp_path: Path) -> None:
+    old = schema_of({"n": "struct<x: int>"}, format_version=3)
+    table = Table(target_for(tmp_path, old))
+    table.add(write_arrow(table.target, [{"n": {"x": 1}}, {"n": None}]))
+    field = {"id": 9, "name": "y", "required": False, "type": "int", "initial-default": 7}
+    new = evolved(old, lambda fields: fields[0]["type"]["fields"].append(field))
+    assert table.rows(new) == [{"n": {"x": 1, "y": 7}}, {"n": None}]
+
+
 def test_json_and_parquet_files_are_read_together(tmp_path: Path) -> None:
     table = Table(target_for(tmp_path, {"a": "int", "t": "timestamptz"}))
     table.add(write_arrow(table.target, {"a": [1]}))

@@ -30,15 +30,8 @@ def insert_all(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> 
 def insert_or_count(connection: sa.Connection, values: Mapping[str, Any]) -> DeadLetter:
     """A row of a source record. If it has one, that has failed once more: it is pending again, as it failed last."""
     statement = dialect.insert(connection, dead_letter_queue).values(values)
-    new = (
-        "operation_type",
-        "record_data",
-        "envelope",
-        "sync_run_id",
-        "error_log_id",
-        "error_message",
-        "last_failed_at",
-    )
+    new = ("operation_type", "record_data", "envelope", "sync_run_id", "error_log_id", "error_message",
+           "last_failed_at")  # fmt: skip
     changed = {
         **{name: statement.excluded[name] for name in new},
         "error_count": _c.error_count + 1,
