@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Unpack
 import sqlalchemy as sa
 
 from lakeward import lossless_json, validation
+from lakeward.batching import done_in_batches
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.errors import DeadLetterNotFound, ErrorRecordNotFound, InvalidInput, StatusConflict
@@ -464,20 +465,13 @@ def _change_all(
     states = _ALLOWED[what] if what == "released" else _ALLOWED[what] - {"processing"}
     note = redaction.storable(resolution)
     narrowed = filter_of(DeadLetterFilter, chosen, fields, "dead letters", is_needed=True)
-    done, after = 0, 0
-    while True:
-        found, changed = _change_batch(registry, what, narrowed, states, note, after)
-        done += changed
-        if len(found) < BULK:
-            return done
-        after = found[-1]
+    return done_in_batches(lambda after: _change_batch(registry, what, narrowed, states, note, after))
 
 
 @retried
 def _change_batch(
     registry: Registry, what: str, chosen: DeadLetterFilter, states: frozenset[str], note: str | None, after: int
-) -> tuple[list[int], int]:
-    """(ids of the next that were chosen, how many of them were changed)."""
+) -> tuple[int, int | None]:
     with registry.database.transaction() as connection:
         found = dead_letters.ids(connection, chosen, states, after=after, limit=BULK)
         changed = []
@@ -486,4 +480,4 @@ def _change_batch(
             if locked is not None and locked.status.value in states:
                 changed.append(_changed(connection, locked, what, note))
         _end_errors(connection, changed, what, note)
-        return found, len(changed)
+        return len(changed), found[-1] if len(found) == BULK else None

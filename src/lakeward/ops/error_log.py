@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import sqlalchemy as sa
 
 from lakeward import lossless_json, validation
+from lakeward.batching import done_in_batches
 from lakeward.db import dialect
 from lakeward.db.retry import retried
 from lakeward.errors import (
@@ -245,22 +246,19 @@ def end_all(
 
     Raises InvalidInput: it is not said which, or by a value that no error has.
     """
-    note, done, after = redaction.storable(resolution), 0, 0
+    note = redaction.storable(resolution)
     narrowed = validation.filter_of(ErrorFilter, chosen, fields, "errors", is_needed=True)
-    while True:
-        found = _end_batch(registry, status, narrowed, note, after)
-        done += len(found)
-        if len(found) < BULK:
-            return done
-        after = found[-1]
+    return done_in_batches(lambda after: _end_batch(registry, status, narrowed, note, after))
 
 
 @retried
-def _end_batch(registry: Registry, status: ErrorStatus, chosen: ErrorFilter, note: str | None, after: int) -> list[int]:
+def _end_batch(
+    registry: Registry, status: ErrorStatus, chosen: ErrorFilter, note: str | None, after: int
+) -> tuple[int, int | None]:
     with registry.database.transaction() as connection:
         found = error_log.open_ids(connection, chosen, after, BULK)
         error_log.end(connection, found, status, dialect.now(connection), note)
-        return found
+        return len(found), found[-1] if len(found) == BULK else None
 
 
 def get(registry: Registry, error_id: int) -> ErrorRecord:

@@ -6,20 +6,18 @@ import re
 from collections.abc import Callable
 from datetime import datetime, time, timedelta
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 import sqlalchemy as sa
 
 from lakeward import validation
+from lakeward.batching import done_in_batches
 from lakeward.db import dialect, lock_order
 from lakeward.db.retry import retried
 from lakeward.errors import InvalidInput
 from lakeward.ops.sql import dead_letters, error_log, runs, schema_versions, upkeep
 from lakeward.registry import leases
 from lakeward.registry.handle import Registry
-
-T = TypeVar("T")
 
 LEASE = "metadata:cleanup"
 LEASE_SECONDS = 30.0
@@ -101,10 +99,10 @@ def cleanup(registry: Registry, retention_days: float = 30.0, *, wait: float = W
     with leases.held(registry, LEASE, seconds=LEASE_SECONDS, wait=wait) as lease:
         done = {
             # In this order: dead letters name errors, and both name runs.
-            "dead_letter_queue": _emptied(registry, lease, age, dead_letters.delete_ended),
-            "error_log": _emptied(registry, lease, age, error_log.delete_ended),
-            "sync_runs": _emptied(registry, lease, age, runs.delete_ended),
-            "schema_registry": _old_versions(registry, lease, age),
+            "dead_letter_queue": _deleted(registry, lease, age, partial(_ended, dead_letters.delete_ended)),
+            "error_log": _deleted(registry, lease, age, partial(_ended, error_log.delete_ended)),
+            "sync_runs": _deleted(registry, lease, age, partial(_ended, runs.delete_ended)),
+            "schema_registry": _deleted(registry, lease, age, _old_versions),
         }
         _done(registry, lease)
         return done
@@ -119,43 +117,34 @@ def _before(connection: sa.Connection, age: timedelta) -> datetime | None:
     return dialect.now(connection) - max(age, timedelta(seconds=seconds))
 
 
-def _emptied(
-    registry: Registry,
-    lease: leases.Lease,
-    age: timedelta,
-    delete: Callable[[sa.Connection, datetime, int], int],
-) -> int:
-    total = 0
-    while True:
-        gone = _under(registry, lease, age, lambda connection, before: delete(connection, before, BATCH), 0)
-        total += gone
-        if gone < BATCH:
-            return total
+# Deletes some of what may go, being from before a time, after an id: how many, and where to go on, None at the end.
+Delete = Callable[[sa.Connection, datetime, int], tuple[int, int | None]]
 
 
-def _old_versions(registry: Registry, lease: leases.Lease, age: timedelta) -> int:
-    total = after = 0
-    while True:
-        delete = partial(schema_versions.delete_old, keep=KEPT_VERSIONS, limit=BATCH, after=after)
-        gone, after = _under(registry, lease, age, delete, (0, 0))
-        total += gone
-        if not after:
-            return total
+def _ended(
+    delete: Callable[[sa.Connection, datetime, int], int], connection: sa.Connection, before: datetime, _: int
+) -> tuple[int, int | None]:
+    gone = delete(connection, before, BATCH)
+    return gone, 0 if gone == BATCH else None
+
+
+def _old_versions(connection: sa.Connection, before: datetime, after: int) -> tuple[int, int | None]:
+    gone, last = schema_versions.delete_old(connection, before, KEPT_VERSIONS, BATCH, after)
+    return gone, last or None
+
+
+def _deleted(registry: Registry, lease: leases.Lease, age: timedelta, delete: Delete) -> int:
+    return done_in_batches(lambda after: _delete_batch(registry, lease, age, delete, after))
 
 
 @retried
-def _under(
-    registry: Registry,
-    lease: leases.Lease,
-    age: timedelta,
-    delete: Callable[[sa.Connection, datetime], T],
-    nothing: T,
-) -> T:
-    """What `delete` makes of the time before which all may go; `nothing` where nothing may."""
+def _delete_batch(
+    registry: Registry, lease: leases.Lease, age: timedelta, delete: Delete, after: int
+) -> tuple[int, int | None]:
     with registry.database.transaction() as connection:
         before = _before(connection, age)
         leases.check(connection, lease)
-        return nothing if before is None else delete(connection, before)
+        return (0, None) if before is None else delete(connection, before, after)
 
 
 @retried
