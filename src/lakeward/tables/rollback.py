@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from lakeward.errors import AuditFailed
 from lakeward.registry.handle import Registry
 from lakeward.tables import counters, judging
-from lakeward.tables.records.files import RegisteredFile, RetiredFile
+from lakeward.tables.records.files import RetiredFile
 from lakeward.tables.records.tables import Table
 from lakeward.tables.retirement import Removed, retire
 from lakeward.tables.snapshots import Conflict
@@ -79,8 +79,7 @@ def _revive(connection: sa.Connection, registry: Registry, table: Table, paths: 
     coming = [row.as_registered() for row in back]
     judging.check_files(connection, registry, table, metadata_in(connection, registry, table), coming)
     _take_back(connection, table, back)
-    rows = [{name: getattr(file, name) for name in RegisteredFile.__struct_fields__} for file in coming]
-    files.insert(connection, rows)
+    files.insert(connection, [msgspec.structs.asdict(file) for file in coming])
     pages.delete_from(connection, table.table_id, min(file.file_id for file in coming))
     counters.add(connection, table.table_id, metadata_in(connection, registry, table).schema, coming, now)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
@@ -24,9 +25,8 @@ _TAKE = Prepared(pending_writes.delete().where(_c.intent_id == sa.bindparam("id"
 
 
 def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
-    values = {name: getattr(intent, name) for name in Intent.__struct_fields__}
     length = round((intent.lease_until - now).total_seconds() * 1000)
-    _INSERT.run(connection, {**values, "started_at": now, "lease_ms": length})
+    _INSERT.run(connection, {**msgspec.structs.asdict(intent), "started_at": now, "lease_ms": length})
 
 
 def load(connection: sa.Connection, intent_id: str, *, lock: bool = False) -> Intent | None:

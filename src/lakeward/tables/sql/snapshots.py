@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
@@ -17,8 +18,7 @@ _SELECT = sa.select(*columns(table_snapshots, TableSnapshot))
 
 def insert(connection: sa.Connection, snapshot: TableSnapshot) -> None:
     lock_order.watched(connection, snapshot.table_id)
-    values = {name: getattr(snapshot, name) for name in TableSnapshot.__struct_fields__}
-    connection.execute(table_snapshots.insert(), values)
+    connection.execute(table_snapshots.insert(), msgspec.structs.asdict(snapshot))
 
 
 def load(connection: sa.Connection, table_id: int, snapshot_id: int) -> TableSnapshot | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
@@ -46,7 +47,7 @@ def partitions(connection: sa.Connection, table_id: int) -> list[tuple[int, str]
 
 def insert(connection: sa.Connection, stats: TableStats) -> None:
     lock_order.watched(connection, stats.table_id)
-    _INSERT.run(connection, {name: getattr(stats, name) for name in TableStats.__struct_fields__})
+    _INSERT.run(connection, msgspec.structs.asdict(stats))
 
 
 def update(connection: sa.Connection, stats: TableStats) -> None:

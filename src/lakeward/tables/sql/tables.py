@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
@@ -212,9 +213,7 @@ def current_properties(
 
 def insert_metadata(connection: sa.Connection, version: TableMetadata) -> None:
     lock_order.watched(connection, version.table_id)
-    connection.execute(
-        table_metadata.insert(), {name: getattr(version, name) for name in TableMetadata.__struct_fields__}
-    )
+    connection.execute(table_metadata.insert(), msgspec.structs.asdict(version))
 
 
 # Columns ---------------------------------------------------------------------------------------------------------------
