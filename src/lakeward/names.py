@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,6 +10,8 @@ from lakeward.errors import InvalidName
 
 MAX_NAME_LENGTH = 255  # characters of one level; the registry's text columns have no limit, file systems and engines do
 SEPARATOR = "\x1f"  # joins the levels of a namespace in the REST catalog's paths (Iceberg's default)
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 TableName: TypeAlias = "str | tuple[str, ...] | TableIdentifier"
 NamespaceName: TypeAlias = "str | tuple[str, ...]"
@@ -35,14 +38,14 @@ def check_level(level: str, of: str) -> str:
         raise InvalidName(f"{of} {level!r} means a folder in paths and addresses; choose a name with a letter in it")
     if len(level) > MAX_NAME_LENGTH:
         raise InvalidName(f"{of} {level[:40]!r}... has {len(level)} characters; at most {MAX_NAME_LENGTH} are allowed")
-    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in level):
+    if _UNPRINTABLE.search(level):
         raise InvalidName(f"{of} {level!r} holds a control or surrogate character; use printable characters")
     return level
 
 
 def is_storable(text: str) -> bool:
     """Whether the registry can hold a text: PostgreSQL's hold neither NUL nor surrogates."""
-    return not any(c == "\0" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+    return _UNSTORABLE.search(text) is None
 
 
 def _parts(name: str | tuple[str, ...], of: str) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -261,6 +263,14 @@ def test_sql_reads_what_is_pending(orders: Shell) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"columns": ["n", "last"], "rows": [{"n": 3, "last": "n3"}], "truncated": False}
     assert done.stderr == ""
+    plain = [*command[:4], "SELECT id, name FROM shop.orders WHERE id > 1", *orders.options]
+    shown = subprocess.run(plain, capture_output=True, text=True, timeout=280)
+    told = re.fullmatch(r"Spark took [\d.]+ s to start; without it: lakeward (scan .*)\n", shown.stderr)
+    assert told, shown.stderr
+    scanned = [json.loads(line) for line in orders.run(*shlex.split(told[1])).splitlines()]
+    assert scanned == [{"id": 2, "name": "n2"}, {"id": 3, "name": "n3"}]
+    assert all(f"{row['id']}" in shown.stdout and row["name"] in shown.stdout for row in scanned)
+    assert "n1" not in shown.stdout
     command[4] = "SELECT nothing FROM shop.orders"
     failed = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert failed.returncode == 1 and "UNRESOLVED_COLUMN" in json.loads(failed.stdout)["error"]["message"]

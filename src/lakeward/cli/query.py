@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
+import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +14,7 @@ import typer
 from lakeward.cli.command import Context, SparkOptions
 from lakeward.cli.progress import progress
 from lakeward.cli.render import print_json, show_rows
-from lakeward.errors import InvalidInput
+from lakeward.errors import InvalidFilter, InvalidInput
 
 READING = ("SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN")
 _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE")
@@ -19,6 +22,13 @@ _WRITING = ("INSERT", "MERGE", "UPDATE", "DELETE")
 # Texts and quoted names, comments, words, and everything else a letter at a time.
 _TOKEN = re.compile(
     r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/|\w+|\S""", re.DOTALL
+)
+
+# What `lakeward scan` answers as well. Double quotes, backquotes, backslashes and LIMIT 0 mean something else to it.
+_PLAIN = re.compile(
+    r"""\s*SELECT\s+(?P<columns>\*|[a-z_]\w*(?:\s*,\s*[a-z_]\w*)*)\s+FROM\s+(?P<table>\w+\.\w+)"""
+    r"""(?:\s+WHERE\s+(?P<filter>[^"`\\]+?))?(?:\s+LIMIT\s+(?P<limit>[1-9]\d*))?[\s;]*""",
+    re.IGNORECASE,
 )
 
 
@@ -30,10 +40,14 @@ def sql(
 ) -> None:
     """Ask Spark SQL.
 
-    Tables are namespace.table. What is pending in them becomes a snapshot first.
+    Tables are namespace.table. What is pending in them becomes a snapshot first. Spark is started for the statement, which takes
+    seconds; what that took is said on standard error, with the `lakeward scan` that needs no Spark where a plain SELECT has one.
     """
     check_reading(statement)
-    columns, rows = _ask(context, statement, limit, spark)
+    columns, rows, starting = _ask(context, statement, limit, spark)
+    if not context.json:
+        scan = without_spark(statement, limit)
+        print(f"Spark took {starting:.1f} s to start{f'; without it: {scan}' if scan else ''}", file=sys.stderr)
     # How many there are in all is not asked: it would run the query twice.
     truncated = len(rows) > limit
     if context.json:
@@ -73,14 +87,37 @@ def _outside_brackets(words: list[str], wanted: tuple[str, ...]) -> str | None:
     return None
 
 
-def _ask(context: Context, statement: str, limit: int, where: SparkOptions) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns and up to `limit` + 1 rows."""
+def without_spark(statement: str, limit: int) -> str | None:
+    """The `lakeward scan` that gives at most `limit` of the rows of a plain SELECT; none for any other statement."""
+    plain = _PLAIN.fullmatch(statement)
+    if plain is None:
+        return None
+    words = ["lakeward", "scan", plain["table"]]
+    if plain["columns"] != "*":
+        words += [word for name in re.split(r"\s*,\s*", plain["columns"]) for word in ("--columns", name)]
+    if plain["filter"]:
+        from lakeward.arrow.filters import parse_filter
+
+        try:
+            parse_filter(plain["filter"])
+        except InvalidFilter:
+            return None
+        words += ["--filter", plain["filter"]]
+    return shlex.join([*words, "--limit", str(min(int(plain["limit"] or limit), limit))])
+
+
+def _ask(
+    context: Context, statement: str, limit: int, where: SparkOptions
+) -> tuple[list[str], list[dict[str, Any]], float]:
+    """The columns, up to `limit` + 1 rows, and the seconds that Spark took to start."""
     from lakeward.spark.output import jvm_output_to
 
     with context.lake(**where.settings()) as lake, progress(quiet=context.json) as step:
         step("Starting Spark", 0, 2)
+        began = time.monotonic()
         with jvm_output_to(None):
             spark = lake.spark(conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+        starting = time.monotonic() - began
         from pyspark.errors import PySparkException
 
         # pyspark logs every error that it raises, with the whole stack of the JVM, to standard error.
@@ -95,7 +132,7 @@ def _ask(context: Context, statement: str, limit: int, where: SparkOptions) -> t
         finally:
             spark.stop()
         step("Running the statement", 2, 2)
-    return columns, [dict(zip(columns, (_plain(value) for value in row), strict=True)) for row in rows]
+    return columns, [dict(zip(columns, (_plain(value) for value in row), strict=True)) for row in rows], starting
 
 
 def _can_limit(statement: str) -> bool:
