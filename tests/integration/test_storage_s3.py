@@ -121,8 +121,6 @@ def test_parquet_is_read_by_ranges_through_the_engine(s3: S3, engine: StorageEng
         assert source.read() == b"PAR1"
     with engine.open_input(location) as source:
         assert pq.read_table(source).to_pydict() == {"x": [1, 2, 3]}
-    filesystem = engine.filesystem()
-    assert filesystem.get_file_info(engine.filesystem_path(location)).size == engine.size(location)
 
 
 def test_more_objects_than_one_request_takes_are_listed_and_deleted_and_the_neighbour_stays(

@@ -156,11 +156,15 @@ def test_several_threads_do_the_step_at_once_and_each_is_woken() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_step_that_ends_its_thread_leaves_a_worker_that_is_not_alive() -> None:
+    threads: list[threading.Thread] = []
+
     def step() -> float:
+        threads.append(threading.current_thread())
         raise SystemExit
 
     worker = awake(step)
     until(lambda: not worker.is_alive)
+    threads[0].join(10)  # what it raised is told only then, which is to be in this test
 
 
 def test_what_is_begun_gives_its_result_or_raises() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -43,25 +42,6 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     server: str = ""  # PostgreSQL's system identifier
     old: str = ""  # snapshots, as PostgreSQL writes them: xmin:xmax:running,running
     target: str = ""
-
-    def covers(self, change: Change) -> bool:
-        """Whether the change had been met."""
-        if not self.old:
-            return change.sequence <= self.sequence
-        if _sees(self.old, change.xid):
-            return True
-        return bool(self.target) and change.sequence <= self.sequence and _sees(self.target, change.xid)
-
-
-def _sees(snapshot: str, xid: int) -> bool:
-    xmin, xmax, running = _parsed(snapshot)
-    return xid < xmin or (xid < xmax and xid not in running)
-
-
-@lru_cache(maxsize=64)
-def _parsed(snapshot: str) -> tuple[int, int, frozenset[int]]:
-    xmin, xmax, running = snapshot.split(":")
-    return int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid)
 
 
 class Page(NamedTuple, Generic[C]):
@@ -223,7 +203,7 @@ def _trim_once(registry: Registry, keep_seconds: float) -> int:
         if dialect.is_sqlite(connection):
             return changes.delete_up_to(connection, min(each.sequence for each in waited_for), TRIM_BATCH)
         # Transactions before the oldest that any of the snapshots may not see: all of theirs have been met by everybody.
-        oldest = min(_parsed(each.old)[0] for each in waited_for)
+        oldest = min(int(each.old.partition(":")[0]) for each in waited_for)
         return changes.delete_before_xid(connection, oldest, TRIM_BATCH)
 
 

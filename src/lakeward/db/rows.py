@@ -6,11 +6,18 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from lakeward.db.prepared import Row
+
 T = TypeVar("T")
 
 
 def record(kind: type[T], row: sa.Row[*tuple[Any, ...]] | None) -> T | None:
     return None if row is None else kind(**row._mapping)
+
+
+def from_row(kind: type[T], row: Row | None) -> T | None:
+    """As `record`, of a row of a prepared statement."""
+    return None if row is None else kind(**row)
 
 
 def records(kind: type[T], rows: sa.Result[*tuple[Any, ...]]) -> list[T]:

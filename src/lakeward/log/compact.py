@@ -9,14 +9,12 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from lakeward.arrow.file_writer import write_files
-from lakeward.arrow.target import WriteTarget
 from lakeward.arrow.write import ParquetSink
 from lakeward.errors import DataLoss, IntentLost
 from lakeward.log import segments, topics
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
 from lakeward.log.read import Slice, slice_batches
 from lakeward.log.records import SegmentInfo, Topic
-from lakeward.log.registration import SegmentFile
 from lakeward.log.sql import segments as segment_store
 from lakeward.log.write import segment_of, segment_target
 from lakeward.registry import Registry, intents, leases
@@ -81,7 +79,10 @@ def _merge(registry: Registry, topic: Topic, run: Sequence[SegmentInfo], lease: 
     engine = registry.engine(topic.location)
     try:
         with intents.declared(registry, topic) as intent:
-            made = _write(segment_target(topic, intent, engine, file_size=WHOLE), _records(run, engine))
+            target = segment_target(topic, intent, engine, file_size=WHOLE)
+            whole = (pa.RecordBatch.from_arrays(b.columns, schema=target.arrow_schema) for b in _records(run, engine))
+            (file,) = write_files(target, whole, ParquetSink)
+            made = segment_of(file, 0)
             merged = made.placed(topic, run[0].partition_id, run[0].base_offset)
             _check(run, merged, engine)
             _swap(registry, topic, intent, run, merged, lease)
@@ -128,12 +129,6 @@ def _records(run: Sequence[SegmentInfo], engine: StorageEngine) -> Iterator[pa.R
             yield batch.select(list(_RECORD))
         if rows != info.record_count:
             raise DataLoss(f"{info.location} has {rows} records, and {info.record_count} were registered")
-
-
-def _write(target: WriteTarget, batches: Iterator[pa.RecordBatch]) -> SegmentFile:
-    whole = (pa.RecordBatch.from_arrays(batch.columns, schema=target.arrow_schema) for batch in batches)
-    (file,) = write_files(target, whole, ParquetSink)
-    return segment_of(file, 0)
 
 
 def _check(run: Sequence[SegmentInfo], merged: SegmentInfo, engine: StorageEngine) -> None:

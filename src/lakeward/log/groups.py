@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.retry import retried
+from lakeward.db.rows import from_row
 from lakeward.errors import ConsumerGroupNotFound, InvalidName, InvalidOffset
 from lakeward.log import topics
 from lakeward.log.records import MAX_OFFSET, ConsumerGroup, ConsumerOffset, PartitionLag, Topic, TopicRef
@@ -216,7 +217,7 @@ def committed(registry: Registry, group_id: str, topic: TopicRef, partition_id: 
         "group_id": group_id,
         "partition_id": partition_id,
     }
-    found = groups.from_row(registry.database.lookups.one(query, parameters))
+    found = from_row(ConsumerOffset, registry.database.lookups.one(query, parameters))
     return None if found is None else found.committed_offset
 
 

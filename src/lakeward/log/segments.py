@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.retry import retried
+from lakeward.db.rows import from_row
 from lakeward.errors import InvalidInput, InvalidOffset
 from lakeward.log import topics
 from lakeward.log.records import MAX_OFFSET, Partition, SegmentInfo, Topic, TopicRef
@@ -236,7 +237,7 @@ def find(registry: Registry, topic: TopicRef, partition_id: int, offset: int) ->
             return found
     query = segments.AT_OFFSET_BY_ID if isinstance(topic, Topic) else segments.AT_OFFSET
     parameters = {**topics.key_of(registry, topic), "partition_id": partition_id, "offset": offset}
-    found = segments.from_row(lookups.one(query, parameters))
+    found = from_row(SegmentInfo, lookups.one(query, parameters))
     if found is None or found.end_offset < offset:
         return None
     if known is not None:

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +32,7 @@ from lakeward.log.sql import partitions
 from lakeward.logs import log
 from lakeward.registry import Registry, open_registry
 from lakeward.storage.engines import engine_for, engine_name
+from lakeward.tables.records.properties import FLAG, Kind, whole
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 OPTIONS = (
@@ -46,6 +47,7 @@ ONE_BATCH = (
     "option endingOffsets=latest and lake.log.run_to_end(writer)"
 )
 Offsets = dict[str, dict[str, Any]]
+T = TypeVar("T")
 
 
 class LogSource(DataSource):
@@ -104,9 +106,9 @@ class _Reading:
         ]
         if not self.names:
             raise InvalidInput("say what to read: .option('subscribe', 'topic') or 'one,another'")
-        self.fail = _flag(given.get("failondataloss", "true"))
+        self.fail = _option(given, "failOnDataLoss", FLAG) is not False
         self.group = given.get("group")
-        self.limit = _limit(given.get("maxoffsetspertrigger"))
+        self.limit = _option(given, "maxOffsetsPerTrigger", whole(1))
         if self.limit is not None and self.group is None:
             raise InvalidInput("maxOffsetsPerTrigger needs a group: .option('group', 'a name of this query alone')")
         self.starting = given.get("startingoffsets")
@@ -204,18 +206,13 @@ def _as_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidInput(f"failOnDataLoss={text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _limit(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidInput(f"maxOffsetsPerTrigger={text!r} must be a whole number from 1 on")
-    return int(text)
+def _option(given: Mapping[str, str], name: str, kind: Kind[T]) -> T | None:
+    """Raises InvalidInput."""
+    text = given.get(name.lower())
+    try:
+        return None if text is None else kind.read(text)
+    except ValueError:
+        raise InvalidInput(f"{name}={text!r} must be {kind.what}") from None
 
 
 def _by_topic(name: str, text: str) -> dict[str, dict[int, int]]:

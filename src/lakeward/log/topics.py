@@ -14,6 +14,7 @@ from lakeward import validation
 from lakeward.db import dialect
 from lakeward.db.prepared import Prepared
 from lakeward.db.retry import retried
+from lakeward.db.rows import from_row
 from lakeward.errors import InvalidInput, InvalidName, PartitionNotFound, TopicAlreadyExists, TopicNotFound
 from lakeward.iceberg.schemas import schema_from
 from lakeward.log.records import Partition, Topic, TopicConfig, TopicRef
@@ -120,7 +121,7 @@ def key_of(registry: Registry, topic: TopicRef) -> dict[str, Any]:
 
 def get(registry: Registry, topic: TopicRef) -> Topic | None:
     """A topic as it is now; None if there is none, or the Topic that is meant was deleted."""
-    return topics.from_row(registry.database.lookups.one(_query(topic), key_of(registry, topic)))
+    return from_row(Topic, registry.database.lookups.one(_query(topic), key_of(registry, topic)))
 
 
 def load(registry: Registry, topic: TopicRef) -> Topic:
@@ -140,7 +141,7 @@ def load_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> T
 
 
 def _get_in(connection: sa.Connection, registry: Registry, topic: TopicRef) -> Topic | None:
-    return topics.from_row(_query(topic).one(connection, key_of(registry, topic)))
+    return from_row(Topic, _query(topic).one(connection, key_of(registry, topic)))
 
 
 def _query(topic: TopicRef) -> Prepared:
@@ -260,7 +261,7 @@ def get_partition(registry: Registry, topic: TopicRef, partition_id: int) -> Par
     """A partition with its high watermark and log start; None if there is no such topic or partition."""
     query = partitions.BY_ID if isinstance(topic, Topic) else partitions.BY_NAME
     parameters = {**key_of(registry, topic), "partition_id": partition_id}
-    return partitions.from_row(registry.database.lookups.one(query, parameters))
+    return from_row(Partition, registry.database.lookups.one(query, parameters))
 
 
 def list_partitions(registry: Registry, topic: TopicRef) -> list[Partition]:

@@ -18,7 +18,7 @@ from lakeward.log.arrow_records import KEY, TIMESTAMP_ID, record_batches, record
 from lakeward.log.records import Topic
 from lakeward.log.registration import SegmentFile
 from lakeward.storage.engine import StorageEngine
-from lakeward.tables.records.files import DataFile, FileStatistics, Intent, PartitionValues
+from lakeward.tables.records.files import DataFile, Intent, PartitionValues
 from lakeward.tables.records.properties import SEGMENT_BYTES, SEGMENT_COMPRESSION
 
 PARTITION_ID = 0  # the field id under which a file's partition is kept while it is written
@@ -78,13 +78,8 @@ def _split(
 
 
 def segment_of(file: DataFile, partition: int) -> SegmentFile:
-    return SegmentFile(
-        partition, file.path, file.row_count, file.size, *(_time_ms(b) for b in _time_bounds(file.statistics))
-    )
-
-
-def _time_bounds(statistics: FileStatistics) -> tuple[bytes | None, bytes | None]:
-    return statistics.lower.get(TIMESTAMP_ID), statistics.upper.get(TIMESTAMP_ID)
+    times = (bounds.get(TIMESTAMP_ID) for bounds in (file.statistics.lower, file.statistics.upper))
+    return SegmentFile(partition, file.path, file.row_count, file.size, *map(_time_ms, times))
 
 
 def _time_ms(bound: bytes | None) -> int | None:

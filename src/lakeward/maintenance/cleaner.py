@@ -107,16 +107,12 @@ def drop(registry: Registry, name: Which, purge: bool = False) -> Table:
     """
     table = tables.drop(registry, name, purge=purge)
     if purge:
-        _purge(registry, table)
+        retirement.end_quarantine(registry, table.table_id)
+        try:
+            _forget(registry, table)
+        except StorageError as error:
+            log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
     return table
-
-
-def _purge(registry: Registry, table: Table) -> None:
-    retirement.end_quarantine(registry, table.table_id)
-    try:
-        _forget(registry, table)
-    except StorageError as error:
-        log.warning("purge_left_to_clean", location=table.location, error=str(error), code=error.code)
 
 
 def _forget(registry: Registry, owner: Table | Topic) -> bool:

@@ -28,7 +28,7 @@ from lakeward.registry.leases import Lease
 from lakeward.sums import Sum
 from lakeward.tables import compaction, tables
 from lakeward.tables.compaction import PartitionId
-from lakeward.tables.records.files import DataFile, Intent
+from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Table, TableMetadata
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ def run_job(
     lost: Exception
     try:
         with intents.declared(registry, table, gives_way=True, outlived=outlived) as intent:
-            target = _target(registry, planned, versions[-1], intent, outlived)
+            engine = registry.engine(table.location, versions[-1].engine_config)
+            size = planned.rules.target
+            target = table_target(table, versions[-1], intent, engine, file_size=size, outlived=outlived)
             if job.state == "landing":
                 made = _arrow(target, versions, job)
             else:
@@ -217,13 +219,6 @@ def run_job(
         )
     log.info("compaction_lost_to_ingest", table=str(table.identifier), files=len(job.files), why=str(lost)[:200])
     return Compacted(conflicts=1, seconds=time.perf_counter() - started)
-
-
-def _target(
-    registry: Registry, planned: Plan, current: TableMetadata, intent: Intent, outlived: threading.Event
-) -> TableTarget:
-    engine = registry.engine(planned.table.location, current.engine_config)
-    return table_target(planned.table, current, intent, engine, file_size=planned.rules.target, outlived=outlived)
 
 
 def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:

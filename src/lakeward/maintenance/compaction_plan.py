@@ -129,15 +129,10 @@ def plan(registry: Registry, name: Which, partitions: Collection[PartitionId] | 
     rules = rules_of(metadata)
     if not rules.is_enabled:
         return Plan(table, metadata, rules, [], [])
-    groups: list[Group] = []
-    left: list[Left] = []
-    for found in compaction.candidates(registry, table, math.ceil(rules.target * SMALL), partitions):
-        for each in groups_of(found, rules, metadata.spec_id):
-            if isinstance(each, Group):
-                groups.append(each)
-            else:
-                left.append(each)
-    return Plan(table, metadata, rules, jobs_of(groups, metadata.spec_id, rules), left)
+    candidates = compaction.candidates(registry, table, math.ceil(rules.target * SMALL), partitions)
+    found = [each for some in candidates for each in groups_of(some, rules, metadata.spec_id)]
+    jobs = jobs_of([each for each in found if isinstance(each, Group)], metadata.spec_id, rules)
+    return Plan(table, metadata, rules, jobs, [each for each in found if isinstance(each, Left)])
 
 
 # Groups -------------------------------------------------------------------------------------------------------------------

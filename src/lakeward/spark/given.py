@@ -46,19 +46,16 @@ _LISTS = ("spark.jars", "spark.jars.packages", "spark.jars.excludes", "spark.sql
 
 def _defaults_file() -> dict[str, str]:
     """spark-defaults.conf, where Spark would read it: a name, blanks or =, and the value on each line."""
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME") or _installed()) / "conf"
+    import pyspark
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    folder = os.environ.get("SPARK_CONF_DIR") or home / "conf"
     try:
         lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
     pairs = (line.strip().replace("=", " ", 1).split(None, 1) for line in lines if not line.lstrip().startswith("#"))
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
-
-
-def _installed() -> str:
-    import pyspark
-
-    return str(Path(pyspark.__file__).parent)
 
 
 _SHORT = {"--master": MASTER, "--jars": "spark.jars", "--packages": "spark.jars.packages", "--name": "spark.app.name"}

@@ -14,7 +14,6 @@ from lakeward.errors import InvalidInput, InvalidSetting
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.fs
 
 CHUNK_SIZE = 4 << 20  # bytes read at a time where an object is read whole
 
@@ -45,7 +44,6 @@ class OutputFile(Protocol):
 
     def write(self, data: Any) -> int:
         """Append bytes (anything with the buffer protocol, pyarrow's Buffer too); gives their number."""
-        ...
 
     def flush(self) -> None: ...
 
@@ -77,29 +75,19 @@ class StorageEngine(Protocol):
     @property
     def name(self) -> str:
         """'local' or 's3'."""
-        ...
 
     def read(self, location: str) -> bytes: ...
 
     def write(self, location: str, data: Any) -> None:
         """Write a whole object, replacing one that is there; readers see the old one, none, or the new one whole."""
-        ...
 
     def open_output(self, location: str) -> OutputFile: ...
 
     def open_input(self, location: str) -> pa.NativeFile:
         """Random access; ranges are read as they are asked for."""
-        ...
-
-    def filesystem(self) -> pyarrow.fs.FileSystem:
-        """pyarrow's file system for this storage; paths in it come from `filesystem_path`."""
-        ...
-
-    def filesystem_path(self, location: str) -> str: ...
 
     def size(self, location: str) -> int:
         """Bytes of an object."""
-        ...
 
     def modified(self, location: str) -> datetime: ...
 
@@ -107,11 +95,9 @@ class StorageEngine(Protocol):
 
     def checksum(self, location: str) -> str | None:
         """'algorithm:hex' that the store keeps itself over the whole object, or none; the object is not read."""
-        ...
 
     def sync(self, locations: Iterable[str]) -> None:
         """Make objects durable that another program has written."""
-        ...
 
     def delete(self, locations: Iterable[str], *, below: str | None = None) -> list[DeleteFailure]:
         """Delete objects; one that is missing is no failure.
@@ -119,11 +105,9 @@ class StorageEngine(Protocol):
         A local folder that a deleted file leaves empty goes too, and its parents as long as they stand below `below`
         (a table's location); without `below` the file's own folder alone.
         """
-        ...
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object below a prefix that ends in '/', in no order; nothing where the prefix does not exist."""
-        ...
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete everything below a prefix that ends in '/'; gives the number of objects that were deleted.
@@ -131,14 +115,12 @@ class StorageEngine(Protocol):
         Raises:
             InvalidInput: the prefix does not end in '/', or is the root of the storage.
         """
-        ...
 
     def end_uploads(self, prefix: str, before: datetime | None = None) -> int:
         """End uploads below a prefix that were begun (before a time) and never completed; how many there were.
 
         A store keeps, and bills, their parts until then, and no listing shows them. `delete_prefix` ends those below it too.
         """
-        ...
 
     def check_writable(self, location: str) -> None:
         """Write and delete a small object below a location.
@@ -146,7 +128,6 @@ class StorageEngine(Protocol):
         Raises:
             WarehouseNotWritable, StorageFull or StorageError: it did not work.
         """
-        ...
 
 
 def compute_checksum(engine: StorageEngine, location: str, algorithm: str = "sha256") -> str:

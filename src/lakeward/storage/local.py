@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs
 
 from lakeward.errors import (
     InvalidSetting,
@@ -68,12 +67,6 @@ class LocalEngine:
     def open_input(self, location: str) -> pa.NativeFile:
         with _mapped("read", location):
             return pa.OSFile(local_path(location), "rb")
-
-    def filesystem(self) -> pyarrow.fs.FileSystem:
-        return pyarrow.fs.LocalFileSystem()
-
-    def filesystem_path(self, location: str) -> str:
-        return local_path(location)
 
     def size(self, location: str) -> int:
         with _mapped("look up", location):

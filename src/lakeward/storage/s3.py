@@ -118,19 +118,12 @@ class S3Engine:
 
     def open_input(self, location: str) -> pa.NativeFile:
         with _mapped("read", location):
-            return self.filesystem().open_input_file(self.filesystem_path(location))
-
-    def filesystem(self) -> pyarrow.fs.FileSystem:
-        """pyarrow's S3 file system, with the credentials that boto3 has now (they may expire, so it is asked each time)."""
-        self._check_process()
-        found = self._session.get_credentials()
-        if found is None:
-            return self._filesystem(None, None, None)
-        frozen = found.get_frozen_credentials()
-        return self._filesystem(frozen.access_key, frozen.secret_key, frozen.token)
-
-    def filesystem_path(self, location: str) -> str:
-        return "/".join(bucket_and_key(location))
+            self._check_process()
+            # The credentials that boto3 has now: they may expire.
+            found = self._session.get_credentials()
+            keys = (None, None, None) if found is None else found.get_frozen_credentials()[:3]
+            filesystem = self._filesystem(*keys)
+            return filesystem.open_input_file("/".join(bucket_and_key(location)))
 
     def size(self, location: str) -> int:
         return int(self._head(location)["ContentLength"])

@@ -30,7 +30,6 @@ class Change(NamedTuple):
     table_id: int
     data: str
     changed_at: datetime
-    xid: int = 0  # of the writing transaction, on PostgreSQL
 
 
 class _Snapshot(UserDefinedType[str]):
@@ -74,7 +73,7 @@ def _first(is_new: sa.ColumnElement[bool]) -> Any:
 
 
 _BETWEEN = Prepared(
-    sa.select(*_COLUMNS, sa.cast(sa.cast(_XID, sa.Text), sa.BigInteger).label("xid"))
+    sa.select(*_COLUMNS)
     .where(
         _c.sequence > sa.bindparam("after"),
         _IS_NEW,

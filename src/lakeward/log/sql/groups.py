@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.conditions import equal
-from lakeward.db.prepared import Prepared, Row
+from lakeward.db.prepared import Prepared
 from lakeward.db.rows import record, records
 from lakeward.db.schema import consumer_groups, consumer_offsets, stream_plans, topics
 from lakeward.db.types import UtcTime
@@ -46,10 +46,6 @@ COMMITTED = Prepared(
     )
 )
 COMMITTED_BY_ID = Prepared(_OF_PARTITION.where(_o.topic_id == sa.bindparam("topic_id")))
-
-
-def from_row(row: Row | None) -> ConsumerOffset | None:
-    return None if row is None else ConsumerOffset(**row)
 
 
 def key(connection: sa.Connection, warehouse_id: int, group_id: str, *, share: bool = False) -> int | None:

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from lakeward.db import lock_order
 from lakeward.db.dialect import in_integers, is_sqlite
-from lakeward.db.prepared import Prepared, Row
-from lakeward.db.rows import records
+from lakeward.db.prepared import Prepared
+from lakeward.db.rows import from_row, records
 from lakeward.db.schema import partitions, topics
 from lakeward.db.types import UtcTime
 from lakeward.log.records import Partition
@@ -50,10 +50,6 @@ _START = Prepared(
 )
 
 
-def from_row(row: Row | None) -> Partition | None:
-    return None if row is None else Partition(**row)
-
-
 def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int], now: datetime) -> None:
     rows: list[dict[str, Any]] = [
         {"topic_id": topic_id, "partition_id": number, "created_at": now} for number in partition_ids
@@ -63,7 +59,7 @@ def insert(connection: sa.Connection, topic_id: int, partition_ids: Iterable[int
 
 
 def load(connection: sa.Connection, topic_id: int, partition_id: int) -> Partition | None:
-    return from_row(BY_ID.one(connection, {"topic_id": topic_id, "partition_id": partition_id}))
+    return from_row(Partition, BY_ID.one(connection, {"topic_id": topic_id, "partition_id": partition_id}))
 
 
 def of_topic(connection: sa.Connection, topic_id: int) -> list[Partition]:

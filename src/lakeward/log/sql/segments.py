@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.db.dialect import begins, in_integers
-from lakeward.db.prepared import Prepared, Row
+from lakeward.db.prepared import Prepared
 from lakeward.db.rows import records
 from lakeward.db.schema import segments, topics
 from lakeward.log.records import SegmentInfo
@@ -70,10 +70,6 @@ AT_OFFSET = _at_offset(_TOPIC_ID)
 AT_OFFSET_BY_ID = _at_offset(sa.bindparam("topic_id"))
 _INSERT = Prepared(segments.insert())
 _INSERT_ONE = Prepared(segments.insert().returning(_c.segment_id))
-
-
-def from_row(row: Row | None) -> SegmentInfo | None:
-    return None if row is None else SegmentInfo(**row)
 
 
 def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:

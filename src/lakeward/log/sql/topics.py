@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.db import lock_order
 from lakeward.db.dialect import begins
-from lakeward.db.prepared import Prepared, Row
+from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import topics
 from lakeward.db.types import UtcTime
@@ -23,10 +23,6 @@ BY_NAME = Prepared(
     _SELECT.where(_c.warehouse_id == sa.bindparam("warehouse_id"), _c.name == sa.bindparam("name"), _EXISTS)
 )
 BY_ID = Prepared(_SELECT.where(_c.topic_id == sa.bindparam("topic_id"), _EXISTS))
-
-
-def from_row(row: Row | None) -> Topic | None:
-    return None if row is None else Topic(**row)
 
 
 def by_id(connection: sa.Connection, topic_id: int) -> Topic | None:
