@@ -304,7 +304,7 @@ CALLS: dict[str, list[Call]] = {
     "groups.touch": [lambda m, c: m.touch(c, 1, NOW)],
     "groups.offsets": [lambda m, c: m.offsets(c, 1), lambda m, c: m.offsets(c, 1, 1)],
     "groups.offsets_of_partition": [lambda m, c: m.offsets_of_partition(c, 1, 1)],
-    "groups.page": [lambda m, c: m.page(c, 1), lambda m, c: m.page(c, 1, "g1", 10)],
+    "groups.names": [lambda m, c: m.names(c, 1)],
     "groups.plan": [lambda m, c: m.plan(c, 1, 1)],
     "groups.set_offsets": [
         lambda m, c: m.set_offsets(c, [_offset]),
@@ -345,7 +345,7 @@ CALLS: dict[str, list[Call]] = {
     "topics.insert": [lambda m, c: m.insert(c, _new_topic)],
     "topics.lock": [lambda m, c: m.lock(c, 1)],
     "topics.lock_deleted": [lambda m, c: m.lock_deleted(c, 1)],
-    "topics.page": [lambda m, c: m.page(c, 1), lambda m, c: m.page(c, 1, "o1", 10)],
+    "topics.every": [lambda m, c: m.every(c, 1)],
     "topics.update": [lambda m, c: m.update(c, 1, {"retention_ms": 5})],
     "intents.any_of": [
         lambda m, c: m.any_of(c, tables.by_id(c, BIG)),

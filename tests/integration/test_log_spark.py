@@ -152,7 +152,7 @@ def test_the_format_reads_batches_with_the_options_of_kafkas(
         ({"startingOffsets": "soon"}, "neither 'earliest' nor 'latest' nor JSON"),
         ({"startingOffsets": '{"orders": {"9": 0}}'}, "names partition 9"),
         ({"failOnDataLoss": "maybe"}, "must be `true` or `false`"),
-        ({"maxOffsetsPerTrigger": "0", "group": "g"}, "a whole number from 1 on"),
+        ({"maxOffsetsPerTrigger": "0", "group": "g"}, "a whole number, 1 or more"),
         ({"maxOffsetsPerTrigger": "5"}, "needs a group"),
         ({"subscribe": "none"}, "Topic does not exist: none"),
         ({"subscribe": " "}, "say what to read"),

@@ -242,7 +242,8 @@ class Astha:
             lane.begin(place)
 
     def _follow(self, watcher: Watcher, lease: Lease) -> None:
-        saver = _Saver(self, lease)
+        self._saved_at = self._save_again_at = 0.0
+        self._saved_moves = -1
         checked = 0.0
         more = True
         while not self._is_stopping:
@@ -257,8 +258,8 @@ class Astha:
                 checked = now
                 for lane in self._lanes.values():
                     lane.check(now)
-            saver.save_if_due(now)
-        saver.save()
+            self._save_if_due(now, lease)
+        self._save_all(lease)
 
     def _read(self, watcher: Watcher) -> bool:
         """Read once for each place where lanes stand; whether there is more."""
@@ -297,44 +298,32 @@ class Astha:
         }
         feed.save_cursors(self.registry, lease, self.config.name, progress)
 
+    def _save_if_due(self, now: float, lease: Lease) -> None:
+        moves = sum(lane.moves for lane in self._lanes.values())
+        moved, waited = moves - self._saved_moves, now - self._saved_at
+        is_due = (moved and waited >= self.config.cursor_interval) or moved >= SAVE_EVENTS or waited >= SEEN_SECONDS
+        if is_due and now >= self._save_again_at and self._save_all(lease):
+            self._saved_moves = moves
+
+    def _save_all(self, lease: Lease) -> bool:
+        """Whether they were stored. Raises LeaseLost."""
+        try:
+            with self._saving:
+                self._save(lease, self._watched())
+        except LeaseLost:
+            raise
+        except LakewardError as error:  # a full disk, a locked database: events go on, and come again if we die now
+            log.warning("cursors_not_stored", astha=self.config.name, error=str(error), code=error.code)
+            self._save_again_at = time.monotonic() + 1.0
+            return False
+        self._saved_at = time.monotonic()
+        return True
+
     def _park(self, lane: Lane, change: Change, attempts: int, error: str) -> None:
         lease = self._lease
         if lease is None:
             raise LeaseLost("not active any more; the event stays where it is")
         feed.park(self.registry, lease, self.config.name, lane.name, change, attempts, error)
-
-
-class _Saver:
-    """Stores the cursors when it is time."""
-
-    def __init__(self, astha: Astha, lease: Lease) -> None:
-        self._astha = astha
-        self._lease = lease
-        self._saved_at = 0.0
-        self._moves = -1
-        self._retry_at = 0.0
-
-    def save_if_due(self, now: float) -> None:
-        moves = sum(lane.moves for lane in self._astha._lanes.values())
-        config = self._astha.config
-        moved = moves - self._moves
-        is_due = (moved and now - self._saved_at >= config.cursor_interval) or moved >= SAVE_EVENTS
-        if (is_due or now - self._saved_at >= SEEN_SECONDS) and now >= self._retry_at:
-            self.save(moves)
-
-    def save(self, moves: int = -1) -> None:
-        """Raises LeaseLost."""
-        astha = self._astha
-        try:
-            with astha._saving:
-                astha._save(self._lease, astha._watched())
-        except LeaseLost:
-            raise
-        except LakewardError as error:  # a full disk, a locked database: events go on, and come again if we die now
-            log.warning("cursors_not_stored", astha=astha.config.name, error=str(error), code=error.code)
-            self._retry_at = time.monotonic() + 1.0
-            return
-        self._moves, self._saved_at = moves, time.monotonic()
 
 
 def _not_trimmed(error: Exception) -> None:

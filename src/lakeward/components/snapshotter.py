@@ -168,7 +168,11 @@ class Snapshotter(OwnComponent[Record]):
         elif isinstance(event.data, TableMetadata):
             self._on_metadata(event.operation, event.data)
         elif event.operation == "INSERT":
-            self._look_again(event.table_id, only_removals=True)
+            with self._lock:
+                table = self._tables.get(event.table_id)
+                if table is not None and table.rules and table.leaving:
+                    table.look_again = True
+                    self._wake()
 
     def on_refresh(self) -> None:
         """Raises RegistryUnavailable."""
@@ -226,35 +230,25 @@ class Snapshotter(OwnComponent[Record]):
                 return
             if known is not None and metadata.metadata_version < known.version:
                 return
-            if (
-                known is None
-                and not self._rules(metadata.table_id, metadata.properties)[0]
-                and (MAX_SNAPSHOT_AGE.name not in metadata.properties)
-            ):
-                return
-            if known is None and not pending.is_here(self._registry, metadata.table_id):
-                return
+            if known is None:
+                rules = self._rules(metadata.table_id, metadata.properties)
+                is_to_know = rules or MAX_SNAPSHOT_AGE.name in metadata.properties
+                if not is_to_know or not pending.is_here(self._registry, metadata.table_id):
+                    return
             self._track(metadata.table_id, metadata.metadata_version, metadata.properties, known)
             self._wake()
 
-    def _look_again(self, table_id: int, *, only_removals: bool) -> None:
-        with self._lock:
-            table = self._tables.get(table_id)
-            if table is not None and table.rules and (table.leaving or not only_removals):
-                table.look_again = True
-                self._wake()
-
     # State ------------------------------------------------------------------------------------------------------------
-    def _rules(self, table_id: int, properties: dict[str, str]) -> tuple[SnapshotRules, bool]:
+    def _rules(self, table_id: int, properties: dict[str, str]) -> SnapshotRules:
         try:
-            return rules_of(properties, self._config.default), True
+            return rules_of(properties, self._config.default)
         except InvalidInput as error:  # set by another engine, or by SQL
             log.warning("snapshot_rules_not_understood", table_id=table_id, error=str(error))
-            return self._config.default, False
+            return self._config.default
 
     def _track(self, table_id: int, version: int, properties: dict[str, str], before: _Table | None) -> None:
         """Take a table's rules, and read what waits in it. The lock is held."""
-        rules, _ = self._rules(table_id, properties)
+        rules = self._rules(table_id, properties)
         expires = MAX_SNAPSHOT_AGE.name in properties
         if not rules and not expires:
             self._tables.pop(table_id, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from lakeward.config import load_settings
@@ -25,8 +26,7 @@ class MetadataStore:
 
     def __init__(self, lake: Lake | Registry) -> None:
         self.registry = lake if isinstance(lake, Registry) else lake.registry
-        self._own = False
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._own = ExitStack()  # what this store has opened itself
 
     @classmethod
     def open(cls, registry: str | os.PathLike[str]) -> Self:
@@ -37,7 +37,7 @@ class MetadataStore:
         """
         settings = load_settings(registry=registry)
         store = cls(open_registry(settings, upgrade=True, touch_warehouse=False))
-        store._own = True
+        store._own.callback(store.registry.close)
         return store
 
     @classmethod
@@ -48,15 +48,13 @@ class MetadataStore:
             registry=os.path.join(folder.name, "registry.db"), warehouse=folder.name, durable=False
         )
         store = cls(open_registry(settings))
-        store._own, store._folder = True, folder
+        store._own.callback(folder.cleanup)
+        store._own.callback(store.registry.close)
         return store
 
     def close(self) -> None:
         """Let go of what this store has opened itself; a Lake's registry stays open."""
-        if self._own:
-            self.registry.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._own.close()
 
     def __enter__(self) -> Self:
         return self

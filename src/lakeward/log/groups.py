@@ -71,7 +71,7 @@ def get(registry: Registry, group_id: str) -> ConsumerGroup | None:
 def list_groups(registry: Registry) -> list[str]:
     """By name."""
     with registry.database.read() as connection:
-        return groups.page(connection, registry.warehouse.warehouse_id)
+        return groups.names(connection, registry.warehouse.warehouse_id)
 
 
 @retried
@@ -243,7 +243,7 @@ def lag(registry: Registry, group_id: str) -> list[PartitionLag]:
 
 def lags(connection: sa.Connection, registry: Registry) -> dict[str, list[PartitionLag]]:
     """Every group's lag, as of the connection's transaction, by name."""
-    names = groups.page(connection, registry.warehouse.warehouse_id)
+    names = groups.names(connection, registry.warehouse.warehouse_id)
     return {name: _lag(connection, registry, load_key(connection, registry, name)) for name in names}
 
 

@@ -25,7 +25,7 @@ from lakeward.log.file_constants import ROW, told_apart, with_file_constants
 from lakeward.log.read import COLUMNS, PARTITION, Slice
 from lakeward.log.records import Topic
 from lakeward.log.registration import SegmentFile
-from lakeward.spark.executors import check_lakeward, check_storage, may_be_lost
+from lakeward.spark.executors import check_lakeward, check_storage, writing
 from lakeward.storage.locations import LOCAL_SCHEME
 from lakeward.storage.parquet_footers import read_footer
 
@@ -64,16 +64,10 @@ def write_dataframe(
     check_storage(spark, target, lambda rows, prefix: rows.write.parquet(prefix))
     codec = "uncompressed" if target.codec == "none" else target.codec
     prefix = target.intent.prefix + "spark"
-    try:
+    with writing(spark, target), _microseconds(spark):
         writer = prepared.repartition(PARTITION).write.partitionBy(PARTITION).mode("append")
         writer = writer.option("compression", codec).option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-        with _microseconds(records.sparkSession):
-            writer.parquet(prefix)
-    except BaseException:
-        target.outlived.set()  # tasks that are told to stop may write a little longer
-        raise
-    if may_be_lost(records.sparkSession):
-        target.outlived.set()
+        writer.parquet(prefix)
     return _segments(target, prefix + "/")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,6 @@ from lakeward.tables.records.tables import Document
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 MAX_PARTITIONS = 100_000
-PAGE = 1_000
 
 
 def check_name(name: str) -> str:
@@ -161,18 +160,8 @@ def unknown(topic: TopicRef, is_made_again: bool = False) -> TopicNotFound:
 
 def list_topics(registry: Registry) -> list[Topic]:
     """By name."""
-    return list(_pages(registry))
-
-
-def _pages(registry: Registry) -> Iterator[Topic]:
-    after = ""
-    while True:
-        with registry.database.read() as connection:
-            found = topics.page(connection, registry.warehouse.warehouse_id, after, PAGE)
-        yield from found
-        if len(found) < PAGE:
-            return
-        after = found[-1].name
+    with registry.database.read() as connection:
+        return topics.every(connection, registry.warehouse.warehouse_id)
 
 
 KEEP = -1  # of retention_ms: leave it as it is

@@ -6,7 +6,8 @@ Each check is a tiny job, once in an application, before the work that would fai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lakeward.arrow.target import WriteTarget
@@ -45,9 +46,17 @@ def are_remote(spark: SparkSession) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-def may_be_lost(spark: SparkSession) -> bool:
-    """Whether a job can succeed though a task of it was lost: with files that nobody will name, and that it may still write."""
-    return _ONE_TRY.fullmatch(master_of(spark)) is None
+@contextmanager
+def writing(spark: SparkSession, target: WriteTarget) -> Iterator[None]:
+    """A block in which tasks write below the target's prefix, which some may do for longer: those that are told to stop, and
+    those that are lost, though the job succeeds. Nobody will name the files of these."""
+    try:
+        yield
+    except BaseException:
+        target.outlived.set()
+        raise
+    if _ONE_TRY.fullmatch(master_of(spark)) is None:
+        target.outlived.set()
 
 
 def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[DataFrame, str], object]) -> None:
@@ -60,7 +69,8 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
         ExecutorsUnfit: they lack keys, or a folder of the warehouse that all machines share.
     """
     place = target.location.rsplit("/", 2)[0]
-    if not are_remote(spark) or _is_passed(spark, place):
+    passed = (_application(spark), place)
+    if not are_remote(spark) or passed in _passed:
         return
     prefix, count = target.intent.prefix + "trial/", _tasks(spark)
     try:
@@ -84,7 +94,7 @@ def check_storage(spark: SparkSession, target: WriteTarget, write: Callable[[Dat
             "are to be seen here. Mount one folder at that path on all machines, or use a warehouse on S3"
         )
     target.engine.delete_prefix(prefix)
-    _pass(spark, place)
+    _passed.add(passed)
 
 
 def no_keys(error: BaseException, master: str) -> str | None:
@@ -107,7 +117,8 @@ def check_lakeward(spark: SparkSession, need: str) -> None:
     Raises:
         ExecutorsUnfit
     """
-    if not are_remote(spark) or _is_passed(spark, "lakeward"):
+    passed = (_application(spark), "lakeward")
+    if not are_remote(spark) or passed in _passed:
         return
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
@@ -133,21 +144,13 @@ def check_lakeward(spark: SparkSession, need: str) -> None:
             f"{need} runs Lakeward's code on the executors of {master_of(spark)}, and they lack it ({why}). Install lakeward for their "
             "interpreter (spark.pyspark.python), or ship an environment that has it (spark.archives)"
         )
-    _pass(spark, "lakeward")
+    _passed.add(passed)
 
 
 def _tasks(spark: SparkSession) -> int:
     """Enough for each executor to get one."""
     known = getattr(spark, "_sc", None)
     return 8 if known is None else max(2, min(known.defaultParallelism, _MOST_TASKS))
-
-
-def _is_passed(spark: SparkSession, what: str) -> bool:
-    return (_application(spark), what) in _passed
-
-
-def _pass(spark: SparkSession, what: str) -> None:
-    _passed.add((_application(spark), what))
 
 
 def _application(spark: SparkSession) -> str:

@@ -39,7 +39,7 @@ from lakeward.iceberg.transforms import may_overflow
 from lakeward.spark.broken_rows import good_rows
 from lakeward.spark.catalog_server import answers
 from lakeward.spark.columns import arrow_schema_of, matched_columns, quoted
-from lakeward.spark.executors import check_storage, master_of, may_be_lost, no_keys
+from lakeward.spark.executors import check_storage, master_of, no_keys, writing
 from lakeward.spark.jvm import APPEND, active, first_line, gateway, java_class, new, static
 from lakeward.spark.rules import BROKEN, checked, row_rules
 from lakeward.spark.session import ingest_catalog, stage_catalog
@@ -312,14 +312,9 @@ def _write_staged(
         # Without fanout each task would sort its rows by partition first.
         fanout = FANOUT.of(target.metadata.properties)
         writer = writer.option("fanout-enabled", str(fanout).lower()).options(**options)
-        with _mapped_errors(str(target.table.identifier), master_of(rows.sparkSession)):
-            try:
-                writer.append()
-            except BaseException:
-                target.outlived.set()  # tasks that are told to stop may write a little longer
-                raise
-        if may_be_lost(rows.sparkSession):
-            target.outlived.set()
+        spark = rows.sparkSession
+        with _mapped_errors(str(target.table.identifier), master_of(spark)), writing(spark, target):
+            writer.append()
         to_json, spec = static(java, "ContentFileParser.toJson"), staged.spec()
         # An array: the end of a Java iterator is an exception, which pyspark takes long to translate.
         return [msgspec.json.decode(to_json(file, spec)) for file in coordinator.fetchNewFiles(staged, group).toArray()]

@@ -72,10 +72,9 @@ def touch(connection: sa.Connection, group_key: int, now: datetime) -> None:
     connection.execute(consumer_groups.update().where(_g.group_key == group_key).values(updated_at=now))
 
 
-def page(connection: sa.Connection, warehouse_id: int, after: str = "", limit: int | None = None) -> list[str]:
-    """Names of groups, by name."""
-    query = sa.select(_g.group_id).where(_g.warehouse_id == warehouse_id, _g.group_id > after)
-    return list(connection.execute(query.order_by(_g.group_id).limit(limit)).scalars())
+def names(connection: sa.Connection, warehouse_id: int) -> list[str]:
+    query = sa.select(_g.group_id).where(_g.warehouse_id == warehouse_id).order_by(_g.group_id)
+    return list(connection.execute(query).scalars())
 
 
 def delete(connection: sa.Connection, group_key: int) -> int:

@@ -30,9 +30,9 @@ def by_id(connection: sa.Connection, topic_id: int) -> Topic | None:
     return record(Topic, connection.execute(_SELECT.where(_c.topic_id == topic_id)).one_or_none())
 
 
-def page(connection: sa.Connection, warehouse_id: int, after: str = "", limit: int | None = None) -> list[Topic]:
-    """By name; `after` is the name that the page before ended with."""
-    query = _SELECT.where(_c.warehouse_id == warehouse_id, _c.name > after, _EXISTS).order_by(_c.name).limit(limit)
+def every(connection: sa.Connection, warehouse_id: int) -> list[Topic]:
+    """By name."""
+    query = _SELECT.where(_c.warehouse_id == warehouse_id, _EXISTS).order_by(_c.name)
     return records(Topic, connection.execute(query))
 
 
