@@ -39,9 +39,9 @@ import lakeward
 with lakeward.connect("registry.db", "warehouse") as lake:
     lake.append("shop.orders", [{"id": 1, "name": "a", "price": 1.5}])
 """
-TABLES = """
+COMMAND = """
 from lakeward.cli.main import run
-sys.argv = ["lakeward", "tables", "--registry", "registry.db", "--warehouse", "warehouse"]
+sys.argv = ["lakeward", *{words}, "--registry", "registry.db", "--warehouse", "warehouse"]
 try:
     run()
 except SystemExit as ended:
@@ -57,7 +57,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made,
         "import lakeward\n"
         "with lakeward.connect('registry.db', 'warehouse') as lake:\n"
-        "    lake.create_table('shop.orders', {'id': 'long', 'name': 'string', 'price': 'double'})",
+        "    lake.create_table('shop.orders', {'id': 'long', 'name': 'string', 'price': 'double'})\n"
+        "    lake.append('shop.orders', [{'id': 0, 'name': 'z', 'price': 0.5}])",
     )
     return made
 
@@ -76,10 +77,11 @@ def loaded(folder: Path, program: str) -> set[str]:
     ("program", "more"),
     [
         ("import lakeward", ("msgspec", "numpy", "pyarrow", "sqlalchemy", "typer")),
-        (TABLES, ("numpy", "pyarrow")),
+        (COMMAND.format(words=["tables"]), ("numpy", "pyarrow")),
         (APPEND, ("typer",)),
+        (COMMAND.format(words=["scan", "shop.orders"]), ()),
     ],
-    ids=["import", "tables", "append"],
+    ids=["import", "tables", "append", "scan"],
 )
 def test_what_is_not_used_is_not_loaded(folder: Path, program: str, more: tuple[str, ...]) -> None:
     found = loaded(folder, program)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,13 +18,15 @@ import pyarrow.parquet as pq
 from lakeward.arrow import json_read, statistics
 from lakeward.arrow.casts import Cast, Defaults, Key, by_name, cast_plan, filled, matched
 from lakeward.arrow.coerce import Wanted, defaults_of
-from lakeward.arrow.filters import BoundFilter, bind_filter, parse_filter
-from lakeward.arrow.pruning import Pruner
 from lakeward.arrow.target import arrow_schema
 from lakeward.errors import ColumnNotFound, InvalidInput, ObjectNotFound, PartitionMetadataNotFound, StorageError
 from lakeward.storage.engine import StorageEngine
 from lakeward.tables.records.files import RegisteredFile
 from lakeward.tables.records.tables import Document, TableMetadata
+
+if TYPE_CHECKING:
+    from lakeward.arrow.filters import BoundFilter
+    from lakeward.arrow.pruning import Pruner
 
 FOOTERS_AT_A_TIME = 64
 BATCH_ROWS = 1 << 16
@@ -43,15 +45,20 @@ def prepare(versions: Sequence[TableMetadata], columns: Sequence[str] | None = N
         ColumnNotFound, InvalidFilter, InvalidInput.
     """
     schema = versions[-1].schema
-    parsed = parse_filter(filter)
-    bound = None if parsed is None else bind_filter(parsed, schema)
-    specs = {version.spec_id: version.partition_by for version in versions}
+    bound, pruner = None, None
+    if filter is not None:  # a scan of everything needs no PyIceberg
+        from lakeward.arrow.filters import bind_filter, parse_filter
+        from lakeward.arrow.pruning import Pruner
+
+        if (parsed := parse_filter(filter)) is not None:
+            bound = bind_filter(parsed, schema)
+            pruner = Pruner(bound, {version.spec_id: version.partition_by for version in versions})
     return Reading(
         schema=schema,
         schemas_by_id={version.schema_version: version.schema for version in versions},
         chosen=_chosen(schema, columns),
         bound=bound,
-        pruner=None if bound is None else Pruner(bound, specs),
+        pruner=pruner,
     )
 
 
