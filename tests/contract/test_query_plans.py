@@ -62,6 +62,7 @@ NO_QUERIES = {
     "lookups",
     "migrate",
     "migrations",
+    "pipeline",
     "prepared",
     "rows",
     "schema",
@@ -132,14 +133,16 @@ CALLS: dict[str, list[Call]] = {
     "cursors.parked": [lambda m, c: m.parked(c), lambda m, c: m.parked(c, "lakeward")],
     "cursors.discard": [lambda m, c: m.discard(c, 5)],
     "cursors.count_parked": [lambda m, c: m.count_parked(c, "lakeward")],
-    "batches.answer": [lambda m, c: m.answer(c, BIG, _batch)],
+    "batches.key": [],  # of others' queries
+    "batches.send_answer": [lambda m, c: m.send_answer(c, BIG, _batch).row()],
     "batches.set_answer": [lambda m, c: m.set_answer(c, BIG, _batch, _answer, NOW)],
-    "batches.position": [lambda m, c: m.position(c, BIG, "s1")],
+    "batches.send_position": [lambda m, c: m.send_position(c, BIG, "s1").row()],
     "batches.set_position": [
-        lambda m, c: m.set_position(c, BIG, _batch, NOW),
-        lambda m, c: m.set_position(c, BIG, Batch("s1", "2", 5, 6), NOW),
+        lambda m, c: m.set_position(c, BIG, Batch("new", "1", None, 6), NOW, is_first=True),
+        lambda m, c: m.set_position(c, BIG, Batch("s1", "2", 5, 6), NOW, is_first=False),
     ],
     "dialect.begins": [],  # part of others' queries
+    "dialect.clock": [],  # as now
     "dialect.begins_then_digits": [],
     "dialect.in_integers": [],  # part of others' queries
     "dialect.in_texts": [],
@@ -147,6 +150,8 @@ CALLS: dict[str, list[Call]] = {
     "dialect.insert_of": [],
     "dialect.is_sqlite": [],
     "lock_order.tables": [lambda m, c: m.tables(c, [2, 1])],
+    "lock_order.send_tables": [lambda m, c: m.send_tables(c, [2, 1])],
+    "lock_order.check": [],
     "lock_order.watched": [lambda m, c: m.watched(c, 2)],
     "lock_order.name": [lambda m, c: m.name(c, "n")],
     "lock_order.note_table": [],  # a note
@@ -204,7 +209,7 @@ CALLS: dict[str, list[Call]] = {
     "runs.add": [lambda m, c: m.add(c, 5, {"records_processed": 3}, NOW)],
     "runs.delete_ended": [lambda m, c: m.delete_ended(c, LATER, 10)],
     "runs.insert": [lambda m, c: m.insert(c, _new_run)],
-    "runs.insert_whole": [lambda m, c: m.insert_whole(c, _new_run)],
+    "runs.send_whole": [lambda m, c: m.send_whole(c, _new_run).row()],
     "runs.load": [lambda m, c: m.load(c, 5), lambda m, c: m.load(c, 5, lock=True)],
     "runs.page": [
         lambda m, c: m.page(c, limit=10),
@@ -363,6 +368,8 @@ CALLS: dict[str, list[Call]] = {
     "intents.current": [lambda m, c: m.current(c, NOW)],
     "intents.shorten_impossible": [lambda m, c: m.shorten_impossible(c, "/p", NOW, 60.0)],
     "intents.sweep_at": [lambda m, c: m.sweep_at(c, "i-2", NOW)],
+    "intents.parameters_of": [],  # of others' statements
+    "intents.send_take": [lambda m, c: m.send_take(c, "i-1").count()],
     "intents.take": [lambda m, c: m.take(c, "i-1")],
     "intents.to_sweep": [lambda m, c: m.to_sweep(c, "/p", NOW)],
     "leases.delete_expired_places": [lambda m, c: m.delete_expired_places(c, "waits:l1:", NOW, LATER)],
@@ -449,8 +456,10 @@ CALLS: dict[str, list[Call]] = {
     "stats.delete": [lambda m, c: m.delete(c, _known_stats)],
     "stats.insert": [lambda m, c: m.insert(c, _stats)],
     "stats.load": [lambda m, c: m.load(c, BIG, 0, "1", "parquet")],
+    "stats.of_answer": [lambda m, c: m.of_answer(m.send_load(c, BIG, 0, "1", "parquet"))],
     "stats.of_table": [lambda m, c: m.of_table(c, BIG)],
     "stats.partitions": [lambda m, c: m.partitions(c, BIG)],
+    "stats.send_load": [lambda m, c: m.send_load(c, BIG, 0, "1", "parquet").row()],
     "stats.update": [lambda m, c: m.update(c, _known_stats)],
     "tables.add_counts": [lambda m, c: m.add_counts(c, BIG, NOW, {"row_count": 1})],
     "tables.any_in_namespace": [lambda m, c: m.any_in_namespace(c, 1)],
@@ -471,6 +480,9 @@ CALLS: dict[str, list[Call]] = {
     "tables.version_from_row": [],
     "tables.live": [lambda m, c: m.live(c, 1, 5, 10)],
     "tables.live_version": [lambda m, c: m.live_version(c, BIG)],
+    "tables.send_live_version": [lambda m, c: m.send_live_version(c, BIG).row()],
+    "tables.table_of_row": [],  # of what others' queries give
+    "tables.version_of_answer": [lambda m, c: m.version_of_answer(m.send_live_version(c, BIG))],
     "tables.replace_columns": [lambda m, c: m.replace_columns(c, BIG, [_field, _new_field])],
     "tables.swap_metadata": [
         lambda m, c: m.swap_metadata(c, BIG, None, {"metadata_location": "/m"}),
@@ -506,6 +518,9 @@ LOOKUPS: dict[str, list[Call]] = {
     "schema_versions.LATEST": [lambda m, c: m.LATEST.one(c, {"schema_name": "shop", "table_name": "t1"})],
     "positions.POSITION": [lambda m, c: m.POSITION.one(c, _MARKER)],
     "tables.LIVE_VERSION": [lambda m, c: m.LIVE_VERSION.one(c, {"table_id": BIG})],
+    "tables.BY_ID": [lambda m, c: m.BY_ID.one(c, {"table_id": BIG})],
+    "tables.BY_NAME": [lambda m, c: m.BY_NAME.one(c, m.name_key(1, "n1", "t1"))],
+    "batches.ANSWER": [lambda m, c: m.ANSWER.one(c, m.key(BIG, _batch))],
     "tables.HEAD_BY_NAME": [lambda m, c: m.HEAD_BY_NAME.one(c, m.name_key(1, "n1", "t1"))],
     "tables.LIVE_METADATA": [lambda m, c: m.LIVE_METADATA.one(c, {"table_id": BIG, "version": 1})],
     "tables.LIVE_METADATA_RANGE": [

@@ -24,6 +24,7 @@ from tests.support.proxy import Cut, Proxy
 from tests.support.registries import assert_exact, data_file, open_at, rows_of
 
 NAME = "sales.orders"
+DECLARED = b"/data/"  # in the prefix of an intent, which nothing else sends before the registration
 BOTH = pytest.mark.parametrize("cut", ["before", "after"])
 
 
@@ -176,13 +177,24 @@ def test_a_partition_emptied_with_a_lost_answer_is_empty(lake: Lake, proxy: Prox
 
 @BOTH
 def test_a_lost_intent_writes_no_file(lake: Lake, proxy: Proxy, cut: Cut) -> None:
-    proxy.cut(cut, statement=b"INSERT INTO pending_writes")
+    table = lake.table(NAME)
+    proxy.cut(cut, at=DECLARED, then=proxy.go_down)
     with pytest.raises(RegistryUnavailable):
         lake.append(NAME, ROWS)
     assert proxy.made == 1
-    assert objects(lake, lake.table(NAME)) == set()
+    proxy.come_back()
+    assert objects(lake, table) == set()
     lake.append(NAME, ROWS)
     assert_rows_once(lake)
+
+
+@BOTH
+def test_an_intent_whose_answer_is_lost_is_declared_again_and_is_one(lake: Lake, proxy: Proxy, cut: Cut) -> None:
+    proxy.cut(cut, at=DECLARED)
+    lake.append(NAME, ROWS)
+    assert proxy.made == 1
+    assert_rows_once(lake)
+    assert rows_of(lake.registry, "pending_writes") == []
 
 
 @BOTH

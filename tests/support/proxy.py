@@ -22,7 +22,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._cuts: list[Cut] = []
-        self._statement = b""
+        self._at, self._statement = COMMIT, b""
         self._then: Callable[[], None] | None = None
         self._is_down = False
         self._stays_down = False
@@ -39,16 +39,24 @@ class Proxy:
     def cut(
         self,
         *cuts: Cut,
+        at: bytes = COMMIT,
         statement: bytes = b"",
         then: Callable[[], None] | None = None,
         stay_down: bool = False,
     ) -> None:
-        """Cut the next commits, one for each of `cuts`, of transactions that have sent `statement`.
+        """Cut the next commits, one for each of `cuts`, of transactions that have sent `statement`; or the next statements with
+        something else `at` which to cut.
 
         `then` runs after a cut and before the client learns of it; with `stay_down` nobody is let in afterwards.
         """
         with self._lock:
-            self._cuts, self._statement, self._then, self._stays_down = list(cuts), statement, then, stay_down
+            self._cuts, self._at, self._statement, self._then, self._stays_down = (
+                list(cuts),
+                at,
+                statement,
+                then,
+                stay_down,
+            )
 
     def go_down(self) -> None:
         """Cut all connections, and let nobody in."""
@@ -89,7 +97,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
                 sent += data
-                if COMMIT in sent:
+                if self._at in sent:
                     if (cut := self._next_cut(sent)) is not None:
                         self._make(cut, data, client, server)
                         return

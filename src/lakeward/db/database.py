@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.config import without_password
-from lakeward.db import sqlite_file, waits
+from lakeward.db import pipeline, sqlite_file, waits
 from lakeward.db.drivers import cut, unstorable
 from lakeward.db.engines import postgresql_engine, set_foreign_keys, sqlite_engine
 from lakeward.db.lookups import Lookups
@@ -45,6 +45,7 @@ POOL_SIZE, POOL_OVERFLOW = 10, 20
 
 _UNLOCKED = nullcontext()
 _BEGIN = "BEGIN IMMEDIATE"
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _sync = getattr(os, "fdatasync", os.fsync)
 _IDLE, _IN_TRANSACTION, _IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 
@@ -188,7 +189,8 @@ class Database:
             self._only.add(threading.get_ident())
         try:
             with self._pooled() as connection:
-                transaction = connection.execution_options(lakeward_begin=_BEGIN).begin()
+                begin = _BEGIN if self.is_sqlite else "BEGIN"
+                transaction = connection.execution_options(lakeward_begin=begin).begin()
                 yield connection
                 self._check_whole(connection, transaction)
                 self._commit(connection, transaction)
@@ -318,11 +320,15 @@ class Database:
         The transaction then stands, or is no more, and there is nothing to ask for: the intents settle it (registry/intents.py).
         """
         try:
+            pipeline.flush(connection, commit=True)
             transaction.commit()
             if self.file is not None:
                 self.file.check_written(connection.info)
         except RegistryLost as lost:
             raise CommitUnknown(f"{lost}. What was written last went to the former file") from lost
+        except LakewardError:  # what a statement was refused for that went to the server with COMMIT
+            connection.connection.rollback()
+            raise
         except sa.exc.DBAPIError as error:
             if not error.connection_invalidated and _said_no(connection, error):
                 connection.connection.rollback()  # SQLAlchemy takes it for ended, and would leave it open
@@ -415,7 +421,7 @@ class Database:
             self.file.check()
         with self.translated(), self._pooled() as connection:
             if not self.is_sqlite:
-                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                connection.execution_options(lakeward_begin=_BEGIN_READING)
             connection.begin()
             yield connection
             self.check_usable()
@@ -444,10 +450,7 @@ class Database:
         if writer_lock is not None:
             self.check_free()
         with self.translated(), writer_lock or _UNLOCKED, self._pooled() as connection:
-            if self.is_sqlite:
-                connection.execution_options(lakeward_begin=None)
-            else:
-                connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execution_options(lakeward_begin=None)
             yield connection
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,21 +10,45 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from lakeward.db import pipeline
+
 
 def is_sqlite(connection: sa.Connection) -> bool:
     return connection.dialect.name == "sqlite"
 
 
 MOST_DIGITS = 20  # that follow each other in a text which is looked for by its beginning
-_PG_NOW = sa.text("SELECT clock_timestamp()")
+Clock = Callable[[], datetime]
+_PG_NOW = "SELECT clock_timestamp()"
 
 
 def now(connection: sa.Connection) -> datetime:
     """The registry's clock: PostgreSQL's own; for SQLite, whose file is on one machine, that machine's."""
+    return clock(connection)()
+
+
+def clock(connection: sa.Connection) -> Clock:
+    """`now` for later: when what was sent before it is done on PostgreSQL, which is asked together with that."""
     if is_sqlite(connection):
-        return datetime.now(UTC)
-    value: datetime = connection.execute(_PG_NOW).scalar_one()
-    return value.astimezone(UTC)
+        time = datetime.now(UTC)
+        return lambda: time
+    if (gathering := pipeline.of(connection)) is None:
+        time = connection.exec_driver_sql(_PG_NOW).scalar_one().astimezone(UTC)
+        return lambda: time
+    sent = gathering.send(connection, _PG_NOW, {}, _Time())
+    known: list[datetime] = []
+
+    def told() -> datetime:
+        if not known and (row := sent.row()) is not None:
+            known.append(row["now"])
+        return known[0]
+
+    return told
+
+
+class _Time:
+    def record(self, found: Sequence[Any]) -> Mapping[str, Any]:
+        return {"now": found[0].astimezone(UTC)}
 
 
 # For the driver: a schema's name, and whether for this transaction alone. The operations tables stand in a schema of their

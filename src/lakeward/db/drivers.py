@@ -48,9 +48,12 @@ _SESSION = "SET DateStyle = 'ISO'; SET default_transaction_isolation = 'read com
 
 
 def prepare_session(connection: Any) -> None:
-    """On a new connection of psycopg. JSON stays text: `types.Json` decodes."""
+    """On a new connection of psycopg. JSON stays text: `types.Json` decodes. Numbers are of one type whatever their size, as a
+    statement is prepared for each combination of types."""
+    from psycopg.types.numeric import Int8Dumper
     from psycopg.types.string import TextLoader
 
+    connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("json", TextLoader)
     connection.execute(_SESSION)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order, waits
+from lakeward.db import dialect, lock_order, pipeline, waits
 from lakeward.db.drivers import (
     BUSY_TIMEOUT_MS,
     POSTGRESQL_ARGUMENTS,
@@ -18,8 +18,13 @@ from lakeward.db.drivers import (
     unstorable,
 )
 from lakeward.db.sqlite_file import SQLiteFile
+from lakeward.errors import says
+from lakeward.retry import RetryConfig, tried
 
 IDLE_IN_TRANSACTION_S = 60
+WAIT_FOR_CONNECTION_S = 30.0
+_NONE_LEFT = ("too many clients", "remaining connection slots", "too many connections")
+_AGAIN = RetryConfig(10_000, initial_delay=0.02, max_delay=0.2, jitter=1.0)
 _IS_OURS = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'registry_info')"
 
 
@@ -109,11 +114,24 @@ def set_foreign_keys(connection: sa.Connection, on: bool) -> None:
 def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: int) -> sa.Engine:
     engine = sa.create_engine(
         url,
-        pool_pre_ping=True,
+        isolation_level="AUTOCOMMIT",  # the driver must not begin transactions of its own
         pool_size=size,
         max_overflow=overflow,
         connect_args=POSTGRESQL_ARGUMENTS,
     )
+
+    @sa.event.listens_for(engine, "do_connect")
+    def _connect(used: sa.Dialect, _record: Any, arguments: Any, settings: Any) -> Any:
+        """Where other processes have all connections of the server, one is waited for as one of the pool's is."""
+
+        def failed(error: Exception) -> None:
+            if not says(error, *_NONE_LEFT):
+                raise error
+
+        errors: Any = used.loaded_dbapi.OperationalError
+        return tried(
+            lambda: used.connect(*arguments, **settings), errors, _AGAIN, seconds=WAIT_FOR_CONNECTION_S, failed=failed
+        )
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
@@ -121,8 +139,8 @@ def postgresql_engine(url: sa.URL, metadata_schema: str, size: int, overflow: in
         connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_S}s'")
         connection.execute(f"SET lock_timeout = '{waits.WAIT_SECONDS * 1000:.0f}ms'")
         connection.execute(dialect.EXTEND_PATH, [metadata_schema, False])
-        connection.commit()
 
+    pipeline.install(engine)
     _refuse_unstorable(engine)
     lock_order.follow_savepoints(engine)
     lock_order.check_statements(engine)

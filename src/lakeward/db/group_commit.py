@@ -1,8 +1,8 @@
 """Group commit: commits that many threads want at once go into one transaction.
 
-The first thread that comes to a line leads it. Once its transaction has begun (on SQLite: once it has the writer lock; on
-PostgreSQL: once the table's row is locked) it takes what has come meanwhile, hands the lead on, and runs all of it, each member
-under a savepoint. A thread that comes alone leads itself: no other thread, no savepoint, no wait.
+The first thread that comes to a line leads it. It does its own work, once it has the writer lock on SQLite, and on PostgreSQL with
+the table's row locked; then it takes what has come meanwhile, hands the lead on, and runs all of that in the same transaction,
+each member under a savepoint. A thread that comes alone leads itself: no other thread, no savepoint, no wait.
 
 Whoever waits is answered after the commit only. What fails in a group, or with it, is run again alone by its own thread, so
 that its answer is the one it would have had without the group.
@@ -21,15 +21,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from lakeward.db import dialect, lock_order
+from lakeward.db import dialect, lock_order, pipeline
 from lakeward.db.database import Database
 from lakeward.db.retry import retried
 from lakeward.errors import CommitUnknown, DatabaseError, RegistryUnavailable
 
 T = TypeVar("T")
 
-# What a commit does in the transaction, with the registry's time. It may be run again, by another thread.
-Work = Callable[[sa.Connection, datetime], T]
+# What a commit does in the transaction; the clock tells the registry's time, on PostgreSQL together with what the work sent before
+# it asks. It may be run again, by another thread.
+Work = Callable[[sa.Connection, dialect.Clock], T]
 
 ROOM = 1_024  # commits that wait or run at once; further threads wait outside
 TABLES_KEPT = 10_000  # tables whose use is remembered
@@ -144,7 +145,7 @@ class GroupCommit:
             with self._database.transaction() as connection:
                 _lock(connection, table_id)
                 waited = time.perf_counter() - came
-                result = work(connection, dialect.now(connection))
+                result = work(connection, dialect.clock(connection))
         except (DatabaseError, RegistryUnavailable):
             self._count_failure()
             raise
@@ -237,9 +238,11 @@ class GroupCommit:
         try:
             with self._database.transaction() as connection:
                 _lock(connection, table_id)
-                group = self._take(line)
+                clock = dialect.clock(connection)
                 began = time.perf_counter()
-                _run(connection, group)
+                member.result = member.work(connection, clock)
+                group = self._take(line)
+                _run(connection, group[1:], clock)
                 has_run = True
         except BaseException as error:
             told: RegistryUnavailable | None = None
@@ -322,22 +325,21 @@ def _wake(group: list[_Member[Any]], state: Callable[[_Member[Any]], _State]) ->
 
 def _lock(connection: sa.Connection, table_id: int | None) -> None:
     if table_id is not None:
-        lock_order.tables(connection, [table_id])
+        lock_order.send_tables(connection, [table_id])
 
 
-def _run(connection: sa.Connection, group: list[_Member[Any]]) -> None:
-    """Run a group's work; of several, each under a savepoint, and one that fails is marked to be run again alone.
+def _run(connection: sa.Connection, members: list[_Member[Any]], clock: dialect.Clock) -> None:
+    """Run the work of those behind the leader, each under a savepoint; one that fails is marked to be run again alone.
 
-    Raises what a single member raises, and whatever leaves no transaction to go on with.
+    Raises whatever leaves no transaction to go on with.
     """
-    now = dialect.now(connection)
-    if len(group) == 1:
-        group[0].result = group[0].work(connection, now)
-        return
-    for member in group:
+    if members:
+        pipeline.flush(connection)  # what the database refuses of the leader's work is its own
+    for member in members:
         savepoint = connection.begin_nested()
         try:
-            member.result = member.work(connection, now)
+            member.result = member.work(connection, clock)
+            pipeline.flush(connection)
         except Exception:
             # SQLite ends the whole transaction where its disk fails: there is nothing to roll back to then, which raises.
             savepoint.rollback()

@@ -16,6 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.db import pipeline
 from lakeward.db.dialect import is_sqlite
 
 CHECKED = "LAKEWARD_CHECK_LOCKS"  # the environment variable that has every statement checked, in tests
@@ -115,7 +116,7 @@ def follow_savepoints(engine: sa.Engine) -> None:
 
 # Taking -------------------------------------------------------------------------------------------------------------------
 _TABLES = {
-    keys: sa.text(f"SELECT table_id FROM tables WHERE table_id = ANY(:ids) ORDER BY table_id FOR {mode}")
+    keys: f"SELECT table_id FROM tables WHERE table_id = ANY(%(ids)s::bigint[]) ORDER BY table_id FOR {mode}"
     for keys, mode in ((False, "NO KEY UPDATE"), (True, "UPDATE"))
 }
 _NAME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 4))")
@@ -124,6 +125,12 @@ _NAME = sa.text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 4))")
 def tables(connection: sa.Connection, table_ids: Iterable[int], *, keys: bool = False) -> None:
     """Lock rows of `tables`, ids ascending: whatever of a table's files, statistics, metadata and snapshots is read from
     here on is what a change can be built on."""
+    send_tables(connection, table_ids, keys=keys)
+    pipeline.flush(connection)
+
+
+def send_tables(connection: sa.Connection, table_ids: Iterable[int], *, keys: bool = False) -> None:
+    """As `tables`, with what the connection is asked next: not for work that reads anything by another way."""
     if is_sqlite(connection):
         return
     ids = sorted(set(table_ids))
@@ -132,7 +139,10 @@ def tables(connection: sa.Connection, table_ids: Iterable[int], *, keys: bool = 
     new = [table_id for table_id in ids if table_id not in taken.tables]
     if CHECKED in os.environ and new and taken.tables and new[0] < max(taken.tables):
         raise LockOrderError(f"tables {new} are locked after {sorted(taken.tables)}: lock all of them at once")
-    connection.execute(_TABLES[keys], {"ids": ids})
+    if (gathering := pipeline.of(connection)) is not None:
+        gathering.send(connection, _TABLES[keys], {"ids": ids})
+    else:
+        connection.exec_driver_sql(_TABLES[keys], {"ids": ids})
     taken.note("tables", *ids)
 
 
@@ -187,8 +197,17 @@ def _is_ours() -> bool:
 
 
 def _check_statement(connection: sa.Connection, statement: Any, _many: Any, _parameters: Any, options: Any) -> None:
-    if not _is_ours():
-        return
+    if _is_ours():
+        _check_one(connection, statement, options)
+
+
+def check(connection: sa.Connection, statement: Any) -> None:
+    """In tests, the same of one that does not go by SQLAlchemy."""
+    if CHECKED in os.environ:
+        _check_one(connection, statement, statement.get_execution_options())
+
+
+def _check_one(connection: sa.Connection, statement: Any, options: Any) -> None:
     if isinstance(statement, (sa.Insert, sa.Update, sa.Delete)):
         changed = str(statement.table.description)
         if (guard := GUARDED.get(changed)) is not None and guard not in _taken(connection).names:

@@ -10,7 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lakeward.db import lock_order, pipeline
 from lakeward.db.drivers import UNSTORABLE, unstorable
+from lakeward.db.pipeline import Answer, Done, Refusal
 
 Row = Mapping[str, Any]
 ROWS = 64  # of one INSERT on SQLite: with triggers half the time of a statement for each row; more gain nothing
@@ -20,9 +22,10 @@ _Conversion = Callable[[Any], Any]  # of one value, to or from the driver
 class Prepared:
     """A statement whose values are all named parameters (for an INSERT without values, its columns).
 
-    On SQLite the text and the conversions are made once, and the driver runs it: some microseconds in place of 30 or more.
-    On PostgreSQL, where the way to the server costs more, and where somebody listens to the engine's statements, it is
-    executed as any other. The rows of one call have the same keys.
+    The text and the conversions are made once, and the driver runs it: some microseconds in place of 30 or more. On PostgreSQL
+    it goes to the server when its answer is asked for, together with those that were sent before it (db/pipeline.py). Where
+    somebody listens to the engine's statements, and on connections that are not ours, it is executed as any other. The rows of
+    one call have the same keys.
     """
 
     def __init__(self, statement: Any) -> None:
@@ -33,23 +36,35 @@ class Prepared:
         """Execute with one row of parameters; how many rows of the table it was about."""
         ready = self._for(connection, row)
         if ready is None:
-            return int(connection.execute(self._statement, row).rowcount)
+            return self.send(connection, row).count()
         return ready.execute(connection, ready.values(row)).rowcount
 
-    def insert(self, connection: sa.Connection, rows: Sequence[Row]) -> None:
-        """Insert rows, in their order. For an INSERT without values."""
+    def insert(self, connection: sa.Connection, rows: Sequence[Row], refusal: Refusal | None = None) -> None:
+        """Insert rows, in their order. For an INSERT without values.
+
+        On PostgreSQL the answer is not waited for: `refusal` says what is raised, by this or later, in place of what the
+        database raises.
+        """
         ready = self._for(connection, rows[0])
-        if ready is None:
-            connection.execute(self._statement, rows)
-        else:
-            ready.insert(connection, rows)
+        try:
+            if ready is not None:
+                ready.insert(connection, rows)
+            elif (gathering := self._gathering(connection)) is not None:
+                ready = self.ready(connection.dialect, rows[0])
+                named = [ready.named(row) for row in rows]
+                gathering.send(connection, ready.text, named if len(named) > 1 else named[0], None, refusal)
+            else:
+                connection.execute(self._statement, rows)
+        except sa.exc.DBAPIError as error:
+            if refusal is not None and (refused := refusal(error)) is not None:
+                raise refused from error
+            raise
 
     def one(self, connection: sa.Connection, parameters: Row) -> Row | None:
         """The only row of a query, or of what RETURNING gives; or none."""
         ready = self._for(connection, parameters)
         if ready is None:
-            row = connection.execute(self._statement, parameters).one_or_none()
-            return None if row is None else row._asdict()
+            return self.send(connection, parameters).row()
         found = ready.execute(connection, ready.values(parameters)).fetchone()
         return None if found is None else ready.record(found)
 
@@ -60,7 +75,28 @@ class Prepared:
             return [row._asdict() for row in connection.execute(self._statement, parameters)]
         return [ready.record(found) for found in ready.execute(connection, ready.values(parameters))]
 
+    def send(self, connection: sa.Connection, parameters: Row) -> Answer:
+        """Execute it, on PostgreSQL when the answer is asked for, or one that is sent later."""
+        ready = self._for(connection, parameters)
+        if ready is not None:
+            cursor = ready.execute(connection, ready.values(parameters))
+            found = cursor.fetchone() if cursor.description else None
+            return Done(None if found is None else ready.record(found), cursor.rowcount)
+        if (gathering := self._gathering(connection)) is not None:
+            ready = self.ready(connection.dialect, parameters)
+            return gathering.send(connection, ready.text, ready.named(parameters), ready)
+        result = connection.execute(self._statement, parameters)
+        row = result.one_or_none() if result.returns_rows else None
+        return Done(None if row is None else row._asdict(), result.rowcount)
+
+    def _gathering(self, connection: sa.Connection) -> pipeline.Pipeline | None:
+        found = pipeline.of(connection)
+        if found is not None:
+            lock_order.check(connection, self._statement)
+        return found
+
     def _for(self, connection: sa.Connection, parameters: Row) -> Ready | None:
+        """For SQLite's driver."""
         dialect = connection.dialect
         if dialect.name != "sqlite" or connection.engine.dispatch.before_cursor_execute:
             return None

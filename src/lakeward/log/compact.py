@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from lakeward.arrow.file_writer import write_files
 from lakeward.arrow.write import ParquetSink
+from lakeward.db.dialect import Clock
 from lakeward.errors import DataLoss, IntentLost
 from lakeward.log import segments, topics
 from lakeward.log.arrow_records import HEADERS, KEY, TIMESTAMP, VALUE
@@ -101,11 +101,11 @@ def _swap(
 ) -> None:
     """Put a merged segment in the place of its run. Raises Overtaken, and as `commit_intent`."""
 
-    def exchange(connection: sa.Connection, now: datetime) -> bool:
+    def exchange(connection: sa.Connection, clock: Clock) -> bool:
         topics.locked_partitions(connection, topic, [run[0].partition_id])
         if not _is_there(connection, topic, run):
             raise Overtaken("a segment has left meanwhile")
-        intents.take(connection, registry, topic, intent, now, lease=lease)
+        intents.take(connection, registry, topic, intent, clock, lease=lease)
         segments.replace_in(connection, registry, topic, run, merged, intent.intent_id)
         return True
 

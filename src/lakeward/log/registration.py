@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -93,7 +92,7 @@ class _Write(NamedTuple):
     run: Recorder | None
     outlived: bool
 
-    def commit(self, connection: sa.Connection, _now: datetime) -> LogAppendResult:
+    def commit(self, connection: sa.Connection, _before: dialect.Clock) -> LogAppendResult:
         """All that the append changes; it locks the topic's row for the key, then the partitions, in order."""
         topic, producer = self.topic, self.producer
         if producer is not None and topic_store.lock(connection, topic.topic_id) is None:
@@ -101,8 +100,9 @@ class _Write(NamedTuple):
         known = topics.locked_partitions(connection, topic, self.partitions) if self.files else {}
         if producer is not None and (first := first_answer_in(connection, topic, producer)) is not None:
             return first
-        now = dialect.now(connection)  # after the wait for the partitions
-        intents.take(connection, self.registry, topic, self.intent, now, outlived=self.outlived)
+        clock = dialect.clock(connection)  # after the wait for the partitions
+        intents.take(connection, self.registry, topic, self.intent, clock, outlived=self.outlived)
+        now = clock()
         infos = _placed(connection, topic, self.files, known)
         segments.insert_in(connection, topic, infos, now, self.intent.intent_id)
         result = _result(topic, infos)

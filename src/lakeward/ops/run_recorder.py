@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -123,13 +123,14 @@ class Recorder:
         """Whether other commits may hold the run's row."""
         return self._id is not None
 
-    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> int:
-        """Count what the caller's transaction does; the run's id."""
+    def count(self, connection: sa.Connection, counts: SyncRunStatistics, now: datetime) -> Callable[[], int]:
+        """Count what the caller's transaction does; what tells the run's id."""
         self.is_counted = True
         if self._id is None:
             return self._insert_whole(connection, SyncStatus.COMPLETED, counts, now)
         (runs.complete_in if self.is_last and not self._is_joined else runs.add_in)(connection, self._id, counts, now)
-        return self._id
+        known = self._id
+        return lambda: known
 
     @property
     def statistics(self) -> SyncRunStatistics:
@@ -236,7 +237,7 @@ class Recorder:
         with self._registry.database.transaction(durable=status != SyncStatus.COMPLETED) as connection:
             run_id = self._insert_whole(connection, status, SyncRunStatistics(), dialect.now(connection), message)
             if error is not None:
-                self._insert_failure(error, run_id, connection=connection)
+                self._insert_failure(error, run_id(), connection=connection)
 
     def _insert_whole(
         self,
@@ -245,7 +246,7 @@ class Recorder:
         counts: SyncRunStatistics,
         now: datetime,
         message: str | None = None,
-    ) -> int:
+    ) -> Callable[[], int]:
         took = time.perf_counter() - self._began
         return runs.insert_whole(connection, self._values, status, took, counts, now, message)
 

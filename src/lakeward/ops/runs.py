@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -96,9 +96,10 @@ def insert_whole(
     counts: SyncRunStatistics,
     now: datetime,
     error_message: str | None = None,
-) -> int:
-    """Insert a run that has ended now and took so long, in the caller's transaction; its id. `values`: see `described`."""
-    return runs.insert_whole(
+) -> Callable[[], int]:
+    """Insert a run that has ended now and took so long, in the caller's transaction; what tells its id. `values`: see
+    `described`."""
+    sent = runs.send_whole(
         connection,
         {
             **values,
@@ -111,6 +112,13 @@ def insert_whole(
             "error_message": redaction.storable(error_message),
         },
     )
+
+    def run_id() -> int:
+        row = sent.row()
+        assert row is not None
+        return int(row["id"])
+
+    return run_id
 
 
 def info(value: Any, what: str, known: Collection[str] = ()) -> Any:

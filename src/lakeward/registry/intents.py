@@ -9,14 +9,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import dialect
 from lakeward.db.group_commit import Work
+from lakeward.db.pipeline import Answer
 from lakeward.db.retry import retried
 from lakeward.errors import (
     CommitUnknown,
@@ -44,6 +46,7 @@ T = TypeVar("T")
 
 SETTLE_SECONDS = 30.0  # how long an unknown outcome is asked for
 SETTLE_WAIT_SECONDS = 0.5
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Overtaken(Exception):
@@ -65,25 +68,33 @@ def open_intent(registry: Registry, whose: Table | Topic, kind: str = "write", *
     """
     intent_id = str(uuid.uuid4())
     is_kept = kind == "write" and not gives_way
+    declared = Intent(
+        intent_id=intent_id,
+        table_id=whose.table_id if isinstance(whose, Table) else None,
+        kind=kind,
+        prefix=_PREFIXES[kind](whose.location, intent_id),
+        owner=registry.owner,
+        lease_until=_NEVER,
+        topic_id=whose.topic_id if isinstance(whose, Topic) else None,
+        metadata_version=whose.version if isinstance(whose, Table) and is_kept else None,
+    )
+    lasts = timedelta(seconds=registry.settings.lease_seconds)
 
-    def work(connection: sa.Connection, now: datetime) -> Intent:
-        _check_lives(connection, whose)
-        intent = Intent(
-            intent_id=intent_id,
-            table_id=whose.table_id if isinstance(whose, Table) else None,
-            kind=kind,
-            prefix=_PREFIXES[kind](whose.location, intent_id),
-            owner=registry.owner,
-            lease_until=now + timedelta(seconds=registry.settings.lease_seconds),
-            topic_id=whose.topic_id if isinstance(whose, Topic) else None,
-            metadata_version=whose.version if isinstance(whose, Table) and is_kept else None,
-        )
-        intents.insert(connection, intent, now)
-        return intent
+    def work(connection: sa.Connection, clock: dialect.Clock) -> datetime:
+        now = clock()
+        until = intents.insert(connection, msgspec.structs.replace(declared, lease_until=now + lasts), now)
+        if until is None:
+            _check_lives(connection, whose)
+            raise IntentLost(f"the write {intent_id} of {_name(whose)} could not be declared; try again")
+        return until
 
-    intent = registry.group_commit.commit(work)
+    database = registry.database
+    database.check_free()
+    statement = intents.insertion(database.engine.dialect.name, isinstance(whose, Topic))
+    at_once = database.lookups.write(statement, intents.parameters_of(declared, round(lasts.total_seconds() * 1000)))
+    until = registry.group_commit.commit(work) if at_once is None else at_once["lease_until"]
     registry.keep(intent_id)
-    return intent
+    return msgspec.structs.replace(declared, lease_until=until)
 
 
 def _check_lives(connection: sa.Connection, whose: Table | Topic) -> None:
@@ -221,7 +232,7 @@ def take(
     registry: Registry,
     whose: Table | Topic,
     intent: Intent,
-    now: datetime,
+    clock: dialect.Clock,
     *,
     lease: leases.Lease | None = None,
     outlived: bool = False,
@@ -238,13 +249,36 @@ def take(
         TableNotFound, TopicNotFound: a drop has.
         LeaseLost.
     """
-    if not intents.take(connection, intent.intent_id):
+    finish_take(
+        connection, registry, whose, intent, clock, send_take(connection, intent), lease=lease, outlived=outlived
+    )
+
+
+def send_take(connection: sa.Connection, intent: Intent) -> Answer:
+    """The first half of `take`: on PostgreSQL it goes to the server with what else the write has to know."""
+    return intents.send_take(connection, intent.intent_id)
+
+
+def finish_take(
+    connection: sa.Connection,
+    registry: Registry,
+    whose: Table | Topic,
+    intent: Intent,
+    clock: dialect.Clock,
+    taken: Answer,
+    *,
+    lease: leases.Lease | None = None,
+    outlived: bool = False,
+) -> None:
+    """The other half. Raises as `take`."""
+    if not taken.count():
         _check_lives(connection, whose)
         raise IntentLost(
             f"the write {intent.intent_id} of {_name(whose)} took longer than its lease, and recovery has taken it; nothing was "
             "registered: write again, or raise lease_seconds"
         )
     if outlived:
+        now = clock()
         first = now + timedelta(seconds=registry.settings.lease_seconds)
         orphan_sweeps.insert(connection, orphan_sweeps.OrphanSweep(intent.prefix, now, first))
     if lease is not None:

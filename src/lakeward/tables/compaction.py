@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Literal
 
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.db.dialect import Clock
 from lakeward.errors import DataLoss
 from lakeward.ops.records.operations import SyncRunStatistics
 from lakeward.ops.run_recorder import Recorder
@@ -138,8 +138,9 @@ def swap(
     """
     _check_rows(table, old, made)
 
-    def exchange(connection: sa.Connection, now: datetime) -> bool:
-        intents.take(connection, registry, table, intent, now, lease=lease, outlived=outlived)
+    def exchange(connection: sa.Connection, clock: Clock) -> bool:
+        intents.take(connection, registry, table, intent, clock, lease=lease, outlived=outlived)
+        now = clock()
         present = _unchanged(connection, table, old)
         retirement.retire_present(connection, registry, table, present, COMPACTED + intent.intent_id, now)
         newest = max(file.registered_at for file in present)

@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import dialect, lock_order
+from lakeward.db.pipeline import Answer
 from lakeward.db.retry import retried
 from lakeward.errors import AuditFailed
 from lakeward.registry.handle import Registry
@@ -24,26 +25,37 @@ from lakeward.tables.tables import Which, metadata_in, table_of
 
 Counted: TypeAlias = "DataFile | RegisteredFile"
 _Key = tuple[int, str, str]  # spec id, partition key, file type
+Answers = Mapping[_Key, Answer]
 
 
 def add(connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime) -> None:
     """Count files that have entered the table. `schema` (the current one) says how bounds compare."""
-    add_to_partitions(connection, table_id, schema, files, now)
+    add_to_partitions(connection, table_id, schema, files, now, send_stats(connection, table_id, files))
     add_to_table(connection, table_id, files, now)
 
 
-def add_to_table(connection: sa.Connection, table_id: int, files: Sequence[Counted], now: datetime) -> int | None:
-    """The table's half of `add`; what comes back is its current metadata version, None if it was dropped."""
-    return tables.add_counts(connection, table_id, now, _counts(files, 1))
+def add_to_table(connection: sa.Connection, table_id: int, files: Sequence[Counted], now: datetime) -> None:
+    """The table's half of `add`."""
+    tables.add_counts(connection, table_id, now, _counts(files, 1))
+
+
+def send_stats(connection: sa.Connection, table_id: int, files: Sequence[Counted]) -> Answers:
+    """What `add_to_partitions` has to know: the statistics of the partitions that some files are in."""
+    return {key: stats.send_load(connection, table_id, *key) for key in _grouped(files)}
 
 
 def add_to_partitions(
-    connection: sa.Connection, table_id: int, schema: Document, files: Sequence[Counted], now: datetime
+    connection: sa.Connection,
+    table_id: int,
+    schema: Document,
+    files: Sequence[Counted],
+    now: datetime,
+    known: Answers,
 ) -> None:
-    """The half of `add` that is in table_stats."""
+    """The half of `add` that is in table_stats; `known` is what they were."""
     orders = _orders_for(connection, table_id, schema, files)
     for (spec_id, key, file_type), members in _grouped(files).items():
-        old = stats.load(connection, table_id, spec_id, key, file_type)
+        old = stats.of_answer(known[spec_id, key, file_type])
         new = TableStats(
             table_id=table_id,
             spec_id=spec_id,

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from lakeward.db.dialect import Clock
+from lakeward.db.pipeline import Answer
 from lakeward.errors import (
     BatchOutOfOrder,
     FileRefused,
@@ -82,19 +84,30 @@ def register(
     if intent.table_id != table.table_id:
         raise IntentLost(f"intent {intent.intent_id} is of another table than {table.identifier}; open one for it")
     write = _Write(registry, table, intent, files, batch, lease, removing, letters, repairs, run, outlived)
-    result = intents.commit_intent(
-        registry,
-        table,
-        intent,
-        write.commit,
-        write.answer,
-        weight=len(files),
-        may_wait=lease is not None or (run is not None and run.is_shared),
-        is_large=removing is not None or bool(letters) or repairs is not None,
-    )
+    try:
+        result = intents.commit_intent(
+            registry,
+            table,
+            intent,
+            write.commit,
+            write.answer,
+            weight=len(files),
+            may_wait=lease is not None or (run is not None and run.is_shared),
+            is_large=removing is not None or bool(letters) or repairs is not None,
+        )
+    except _Replayed as replayed:
+        result = msgspec.structs.replace(replayed.answer, replayed=True)
     if run is not None and result.replayed:
         run.is_counted = False
     return msgspec.structs.replace(result, seconds={"register": time.perf_counter() - started})
+
+
+class _Replayed(Exception):
+    """The batch was applied before: the transaction is rolled back, and the intent with it."""
+
+    def __init__(self, answer: AppendResult) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 class _Write(NamedTuple):
@@ -110,21 +123,33 @@ class _Write(NamedTuple):
     run: Recorder | None
     outlived: bool
 
-    def commit(self, connection: sa.Connection, now: datetime) -> AppendResult:
-        """All that the write changes, in a transaction that has locked the table's row."""
+    def commit(self, connection: sa.Connection, clock: Clock) -> AppendResult:
+        """All that the write changes, in a transaction that has locked the table's row.
+
+        What it has to know is sent first, and its answers are read together (db/pipeline.py); then come the changes.
+        """
         registry, table, intent, batch = self.registry, self.table, self.intent, self.batch
-        before = None if batch is None else _answer(connection, table, batch)
+        known = Known.send(connection, registry, table, self.files)
+        applied = None if batch is None else _Applied.send(connection, table, batch)
+        taken = intents.send_take(connection, intent)
+        now = clock()
+        before = None if applied is None else applied.before()
         if batch is not None and before is not None and _is_spent(batch, before):
-            return msgspec.structs.replace(before, replayed=True)
-        intents.take(connection, registry, table, intent, now, lease=self.lease, outlived=self.outlived)
+            raise _Replayed(before)
+        intents.finish_take(connection, registry, table, intent, clock, taken, lease=self.lease, outlived=self.outlived)
         result = self.result()
-        if batch is not None:
-            _apply_batch(connection, table, batch, result, now)
-        removed = 0 if self.removing is None else self.removing(connection, now)
+        if batch is not None and applied is not None:
+            _apply_batch(connection, table, batch, result, now, applied)
+        removed = 0
+        if self.removing is not None:
+            removed = self.removing(connection, now)
+            known = Known.send(connection, registry, table, self.files)
         run_id = None if self.run is None else self.run.count(connection, self.counts(removed), now)
         if self.letters or self.repairs or before is not None:
-            self.keep_letters(connection, result, now, run_id, is_again=before is not None)
-        insert_files(connection, registry, table, self.files, intent.intent_id, now)
+            self.keep_letters(
+                connection, result, now, None if run_id is None else run_id(), is_again=before is not None
+            )
+        _insert(connection, registry, table, self.files, intent.intent_id, now, now, known)
         return result
 
     def answer(self, connection: sa.Connection) -> AppendResult | None:
@@ -175,12 +200,15 @@ class _Write(NamedTuple):
 
 def first_answer(registry: Registry, table: Table, batch: Batch) -> AppendResult | None:
     """The answer that the batch got when it was applied; None if it was not."""
-    with registry.database.read() as connection:
-        return first_answer_in(connection, table, batch)
+    row = registry.database.lookups.one(batches.ANSWER, batches.key(table.table_id, batch))
+    return _first_answer(table, batch, _answer_of(row))
 
 
 def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
-    answer = _answer(connection, table, batch)
+    return _first_answer(table, batch, _answer_of(batches.send_answer(connection, table.table_id, batch).row()))
+
+
+def _first_answer(table: Table, batch: Batch, answer: AppendResult | None) -> AppendResult | None:
     if answer is None or not _is_spent(batch, answer):
         return None
     if batch.content is not None and answer.content not in (None, batch.content):
@@ -192,10 +220,27 @@ def first_answer_in(connection: sa.Connection, table: Table, batch: Batch) -> Ap
     return msgspec.structs.replace(answer, replayed=True)
 
 
-def _answer(connection: sa.Connection, table: Table, batch: Batch) -> AppendResult | None:
+def _answer_of(row: Mapping[str, Any] | None) -> AppendResult | None:
     """What the batch was answered the last time, whether it was applied or not."""
-    answer = batches.answer(connection, table.table_id, batch)
-    return None if answer is None else msgspec.convert(answer, AppendResult)
+    return None if row is None else msgspec.convert(row["answer"], AppendResult)
+
+
+class _Applied(NamedTuple):
+    """What a batch has to know of those before it."""
+
+    answer: Answer
+    position: Answer | None  # of one that says what it consumed
+
+    @classmethod
+    def send(cls, connection: sa.Connection, table: Table, batch: Batch) -> _Applied:
+        has_position = batch.start is not None or batch.end is not None
+        return cls(
+            batches.send_answer(connection, table.table_id, batch),
+            batches.send_position(connection, table.table_id, batch.stream) if has_position else None,
+        )
+
+    def before(self) -> AppendResult | None:
+        return _answer_of(self.answer.row())
 
 
 def _is_spent(batch: Batch, answer: AppendResult) -> bool:
@@ -204,23 +249,41 @@ def _is_spent(batch: Batch, answer: AppendResult) -> bool:
     return answer.rows > 0 or not answer.dead_letters or batch.end is not None
 
 
-def _apply_batch(connection: sa.Connection, table: Table, batch: Batch, result: AppendResult, now: datetime) -> None:
+def _apply_batch(
+    connection: sa.Connection, table: Table, batch: Batch, result: AppendResult, now: datetime, applied: _Applied
+) -> None:
     """A batch that says what it consumed applies only where its stream stands: after a crash it may be cut elsewhere."""
-    if batch.start is not None or batch.end is not None:
-        found = batches.position(connection, table.table_id, batch.stream)
-        stands = None if found is None else found[0]
+    if applied.position is not None:
+        found = applied.position.row()
+        stands = None if found is None else found["position"]
         if found is not None and stands != _as_kept(batch.start):
             raise BatchOutOfOrder(
                 f"batch {batch.batch_id!r} of stream {batch.stream!r} starts at {batch.start!r}, but the stream stands at "
                 f"{stands!r}; read again from there"
             )
-        batches.set_position(connection, table.table_id, batch, now)
+        batches.set_position(connection, table.table_id, batch, now, is_first=found is None)
     batches.set_answer(connection, table.table_id, batch, result, now)
 
 
 def _as_kept(position: Any) -> Any:
     """A position as it comes back from the registry: JSON has no tuples, and keys are texts."""
     return msgspec.json.decode(msgspec.json.encode(position))
+
+
+class Known(NamedTuple):
+    """What a registration has to know of its table, asked for before it is needed."""
+
+    version: Answer  # the current one of its metadata
+    files: list[DataFile]  # with their partitions as the version spells them that the caller knows
+    stats: counters.Answers  # of the partitions that the files are in then
+
+    @classmethod
+    def send(cls, connection: sa.Connection, registry: Registry, table: Table, files: Sequence[DataFile]) -> Known:
+        """In a transaction that has locked the table's row."""
+        version = tables.send_live_version(connection, table.table_id)
+        metadata = registry.metadata_version(connection, table.table_id, table.version) if files else None
+        spelled = [] if metadata is None else _canonical(connection, registry, table, metadata, files)
+        return cls(version, spelled, counters.send_stats(connection, table.table_id, spelled))
 
 
 def insert_files(
@@ -241,17 +304,36 @@ def insert_files(
         FileRefused: a file is registered already, its partition is none of its spec's, or the table has changed so that it
             could not be read.
     """
+    known = Known.send(connection, registry, table, files)
+    _insert(connection, registry, table, files, intent_id, now, registered_at or now, known)
+
+
+def _insert(
+    connection: sa.Connection,
+    registry: Registry,
+    table: Table,
+    files: Sequence[DataFile],
+    intent_id: str,
+    now: datetime,
+    registered_at: datetime,
+    known: Known,
+) -> None:
+    version = tables.version_of_answer(known.version)
+    if version is None:
+        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
     if not files:
-        _check_lives(table, tables.live_version(connection, table.table_id))
         return
-    version = _check_lives(table, counters.add_to_table(connection, table.table_id, files, now))
     metadata = registry.metadata_version(connection, table.table_id, version)
     assert metadata is not None
     judging.check_files(connection, registry, table, metadata, files)
-    files = _canonical(connection, registry, table, metadata, files)
-    update_table_files(connection, table, files, intent_id, now, registered_at)
-    insert_footers(connection, registry, table, metadata, files, now)
-    counters.add_to_partitions(connection, table.table_id, metadata.schema, files, now)
+    spelled, stats = known.files, known.stats
+    if version != table.version:
+        spelled = _canonical(connection, registry, table, metadata, files)
+        stats = counters.send_stats(connection, table.table_id, spelled)
+    counters.add_to_table(connection, table.table_id, spelled, now)
+    update_table_files(connection, table, spelled, intent_id, now, registered_at)
+    insert_footers(connection, registry, table, metadata, spelled, now)
+    counters.add_to_partitions(connection, table.table_id, metadata.schema, spelled, now, stats)
 
 
 def _canonical(
@@ -284,12 +366,6 @@ def _canonical(
     return result
 
 
-def _check_lives(table: Table, version: int | None) -> int:
-    if version is None:
-        raise TableNotFound(f"Table does not exist: {table.identifier} (it was dropped)")
-    return version
-
-
 def update_table_files(
     connection: sa.Connection,
     table: Table,
@@ -306,15 +382,14 @@ def update_table_files(
             f"the partition {long['partition_path'][:80]}... is longer than {MAX_PARTITION_KEY:,} bytes, which no index "
             "holds; partition by a truncated or bucketed column",
         )
-    try:
-        file_store.insert(connection, rows)
-    except sa.exc.IntegrityError as error:
+    which = files[0].path if len(files) == 1 else f"one of {len(files)} files, {files[0].path} and on,"
+
+    def refusal(error: sa.exc.DBAPIError) -> FileRefused | None:
         if not file_store.is_duplicate(error):
-            raise
-        which = files[0].path if len(files) == 1 else f"one of {len(files)} files, {files[0].path} and on,"
-        raise FileRefused(
-            "already_registered", f"{which} is registered already; a file belongs to one table"
-        ) from error
+            return None
+        return FileRefused("already_registered", f"{which} is registered already; a file belongs to one table")
+
+    file_store.insert(connection, rows, refusal)
 
 
 def _row(table_id: int, file: DataFile, intent_id: str, now: datetime, registered_at: datetime) -> Mapping[str, Any]:

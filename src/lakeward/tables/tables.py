@@ -91,8 +91,15 @@ def _live(which: Table, found: Table | None) -> Table:
 
 def load(registry: Registry, name: Which) -> Table:
     """A table as it is now. Raises TableNotFound, InvalidName."""
-    with registry.database.read() as connection:
-        return find_which(connection, registry, name)
+    if isinstance(name, Table):
+        row = registry.database.lookups.one(tables.BY_ID, {"table_id": name.table_id})
+        return _live(name, None if row is None else tables.table_of_row(row))
+    identifier = parse_table(name)
+    key = tables.name_key(registry.warehouse.warehouse_id, path(identifier.namespace), identifier.name)
+    row = registry.database.lookups.one(tables.BY_NAME, key)
+    if row is None:
+        raise _none_of_name(identifier)
+    return tables.table_of_row(row)
 
 
 def table_of(registry: Registry, which: Which) -> Table:
@@ -162,10 +169,9 @@ def no_such_version(table: Table, version: int) -> MetadataVersionNotFound:
 
 
 def load_with_metadata(registry: Registry, which: Which) -> tuple[Table, TableMetadata]:
-    """Both as of one moment. Raises TableNotFound, InvalidName."""
-    with registry.database.read() as connection:
-        found = find_which(connection, registry, which)
-        return found, metadata_in(connection, registry, found)
+    """Both as of one moment: a version never changes. Raises TableNotFound, InvalidName."""
+    found = load(registry, which)
+    return found, metadata(registry, found)
 
 
 def versions(registry: Registry, name: Which) -> list[TableMetadata]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from lakeward.tables.sql import tables as table_store
 from tests.support.registries import assert_exact, data_file, make_table, open_at, open_intents, register, rows_of
 from tests.support.waiting import until
 
-Work = Callable[[sa.Connection, datetime], Any]
+Work = Callable[[sa.Connection, dialect.Clock], Any]
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_nobody_is_answered_before_the_group_s_commit(registry: Registry) -> Non
     made = declared(registry, table, 2)
     inside, go_on = threading.Event(), threading.Event()
 
-    def wait(_connection: sa.Connection, _now: datetime) -> None:
+    def wait(_connection: sa.Connection, _clock: dialect.Clock) -> None:
         inside.set()
         assert go_on.wait(30)
 
@@ -188,7 +187,7 @@ def test_where_the_group_itself_fails_each_member_runs_again_alone(registry: Reg
     made = declared(registry, table, 4)
     runs = []
 
-    def end_it(connection: sa.Connection, _now: datetime) -> str:
+    def end_it(connection: sa.Connection, _clock: dialect.Clock) -> str:
         runs.append(threading.get_ident())
         if len(runs) == 1:
             connection.exec_driver_sql("ROLLBACK")
@@ -209,7 +208,7 @@ def test_a_connection_that_is_lost_in_a_group_costs_nobody_its_commit(postgresql
     made = declared(registry, table, 4)
     runs = []
 
-    def lose(connection: sa.Connection, _now: datetime) -> None:
+    def lose(connection: sa.Connection, _clock: dialect.Clock) -> None:
         runs.append(1)
         if len(runs) == 1:
             connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -392,7 +391,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_holds_up_nobody(registry: R
 
             resting = pool.submit(rest)
             with pytest.raises(Interrupted):
-                committing(registry, table, lambda *_: runs.append(1))()
+                committing(registry, table, lambda _, clock: runs.append(clock()))()
             resting.result()
             assert [future.exception() for future in others] == [None, None]
     finally:
@@ -407,7 +406,7 @@ def test_an_error_of_the_database_in_a_group_is_its_member_s_alone(registry: Reg
     table = make_table(registry)
     made = declared(registry, table, 2)
 
-    def wrong(connection: sa.Connection, _now: datetime) -> None:
+    def wrong(connection: sa.Connection, _clock: dialect.Clock) -> None:
         connection.exec_driver_sql("SELECT nothing FROM nowhere")
 
     works = [registering(registry, table, *each) for each in made]

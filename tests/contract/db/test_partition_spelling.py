@@ -170,7 +170,7 @@ def test_the_statistics_are_those_that_the_registry_counts_itself(old: Database)
         live = files.by_paths(connection, [f"/l/t/{number}" for number in (1, 2, 3)])
         for row in migrated:
             stats.delete(connection, row)
-        counters.add_to_partitions(connection, 1, SCHEMA, live, migrated[0].last_modified)
+        counters.add(connection, 1, SCHEMA, live, migrated[0].last_modified)
         assert stats.of_table(connection, 1) == migrated
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -48,6 +49,21 @@ COMMITTED = Prepared(
 COMMITTED_BY_ID = Prepared(_OF_PARTITION.where(_o.topic_id == sa.bindparam("topic_id")))
 
 
+_TOUCH = Prepared(
+    consumer_groups.update()
+    .where(_g.group_key == sa.bindparam("of_group"))
+    .values(updated_at=sa.bindparam("now", type_=UtcTime()))
+)
+
+
+@cache
+def _set_offset(dialect_name: str) -> Prepared:
+    statement = dialect.insert_of(dialect_name, consumer_offsets)
+    changed = {name: statement.excluded[name] for name in ("committed_offset", "metadata", "committed_at")}
+    keys = ["group_key", "topic_id", "partition_id"]
+    return Prepared(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
 def key(connection: sa.Connection, warehouse_id: int, group_id: str, *, share: bool = False) -> int | None:
     """With `share`, on PostgreSQL, the group is not deleted before the transaction ends."""
     row = (_SHARED_KEY if share else _KEY).one(connection, {"warehouse_id": warehouse_id, "group_id": group_id})
@@ -69,7 +85,7 @@ def load(connection: sa.Connection, warehouse_id: int, group_id: str) -> Consume
 
 def touch(connection: sa.Connection, group_key: int, now: datetime) -> None:
     """Note that the group commits; on PostgreSQL its offsets are locked with it."""
-    connection.execute(consumer_groups.update().where(_g.group_key == group_key).values(updated_at=now))
+    _TOUCH.send(connection, {"of_group": group_key, "now": now})
 
 
 def names(connection: sa.Connection, warehouse_id: int) -> list[str]:
@@ -85,10 +101,8 @@ def delete(connection: sa.Connection, group_key: int) -> int:
 # Committed offsets --------------------------------------------------------------------------------------------------------
 def set_offsets(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows of group_key, topic_id, partition_id, committed_offset, metadata, committed_at; a partition once at most."""
-    statement = dialect.insert(connection, consumer_offsets)
-    changed = {name: statement.excluded[name] for name in ("committed_offset", "metadata", "committed_at")}
-    keys = ["group_key", "topic_id", "partition_id"]
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), list(rows))
+    for row in rows:
+        _set_offset(connection.dialect.name).send(connection, row)
 
 
 def offsets(connection: sa.Connection, group_key: int, topic_id: int | None = None) -> list[ConsumerOffset]:

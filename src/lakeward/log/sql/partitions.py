@@ -91,9 +91,9 @@ def lock(
     return {each.partition_id: each for each in found}
 
 
-def raise_watermark(connection: sa.Connection, topic_id: int, partition_id: int, to: int, now: datetime) -> bool:
-    """False if it stands there or further already."""
-    return _RAISE.run(connection, {"topic": topic_id, "partition": partition_id, "mark": to, "now": now}) == 1
+def raise_watermark(connection: sa.Connection, topic_id: int, partition_id: int, to: int, now: datetime) -> None:
+    """Unless it stands there or further already."""
+    _RAISE.send(connection, {"topic": topic_id, "partition": partition_id, "mark": to, "now": now})
 
 
 def raise_start(connection: sa.Connection, topic_id: int, partition_id: int, to: int, now: datetime) -> bool:

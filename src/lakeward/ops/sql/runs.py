@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from lakeward.db.conditions import at_least
+from lakeward.db.pipeline import Answer
 from lakeward.db.prepared import Prepared
 from lakeward.db.schema import dead_letter_queue, error_log, sync_runs
 from lakeward.ops.records.operations import SyncRun
@@ -19,11 +20,9 @@ _RUNNING = _c.status == sa.literal_column("'running'")
 _INSERT_WHOLE = Prepared(sync_runs.insert().returning(_c.id))
 
 
-def insert_whole(connection: sa.Connection, values: Mapping[str, Any]) -> int:
-    """Insert a run that has ended; its id. Prepared: it is part of small appends. Give the same columns each time."""
-    row = _INSERT_WHOLE.one(connection, values)
-    assert row is not None
-    return int(row["id"])
+def send_whole(connection: sa.Connection, values: Mapping[str, Any]) -> Answer:
+    """Insert a run that has ended; its `id`. Prepared: it is part of small appends. Give the same columns each time."""
+    return _INSERT_WHOLE.send(connection, values)
 
 
 def add(connection: sa.Connection, run_id: int, counts: Mapping[str, int], now: datetime) -> bool:

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
-from lakeward.db.dialect import begins, in_texts
-from lakeward.db.prepared import Prepared
+from lakeward.db.dialect import begins, in_texts, insert_of
+from lakeward.db.pipeline import Answer
+from lakeward.db.prepared import Prepared, Row
 from lakeward.db.rows import columns, record, records
-from lakeward.db.schema import pending_writes
+from lakeward.db.schema import pending_writes, tables, topics
+from lakeward.db.types import Int64, Text, UtcTime
 from lakeward.log.records import Topic
 from lakeward.registry.sql.leases import is_impossible, latest
 from lakeward.tables.records.files import Intent
@@ -20,13 +22,67 @@ from lakeward.tables.records.tables import Table
 _c = pending_writes.c
 _SELECT = sa.select(*columns(pending_writes, Intent))
 _OPEN = _c.recovered_at.is_(None)
-_INSERT = Prepared(pending_writes.insert())
 _TAKE = Prepared(pending_writes.delete().where(_c.intent_id == sa.bindparam("id"), _OPEN))
 
 
-def insert(connection: sa.Connection, intent: Intent, now: datetime) -> None:
+@cache
+def insertion(dialect_name: str, is_topics: bool) -> Prepared:
+    """Declare a write of a table or a topic that lives, by one statement. PostgreSQL takes its own time, gives back when the lease
+    ends, and may run it twice."""
+    values: dict[str, Any] = {
+        name: sa.bindparam(name, type_=Text) for name in ("intent_id", "kind", "prefix", "owner")
+    } | {
+        "metadata_version": sa.bindparam("metadata_version", type_=Int64),
+        "lease_ms": sa.bindparam("lease_ms", type_=Int64),
+    }
+    if dialect_name == "sqlite":
+        values["started_at"] = sa.bindparam("started_at", type_=UtcTime())
+        values["lease_until"] = sa.bindparam("lease_until", type_=UtcTime())
+    else:
+        length = sa.cast(sa.bindparam("lease_ms", type_=Int64), sa.Float) * sa.literal_column("interval '1 ms'")
+        values["started_at"] = sa.func.clock_timestamp()
+        values["lease_until"] = sa.func.clock_timestamp() + length
+    if is_topics:
+        values["topic_id"] = topics.c.topic_id
+        lives = sa.and_(topics.c.topic_id == sa.bindparam("owner_id"), topics.c.deleted_at.is_(None))
+    else:
+        values["table_id"] = tables.c.table_id
+        lives = sa.and_(tables.c.table_id == sa.bindparam("owner_id"), tables.c.dropped_at.is_(None))
+    statement = insert_of(dialect_name, pending_writes).from_select(
+        list(values), sa.select(*values.values()).where(lives)
+    )
+    if dialect_name == "sqlite":
+        return Prepared(statement)
+    again = statement.on_conflict_do_update(
+        index_elements=["intent_id"], set_={"lease_until": statement.excluded.lease_until}
+    )
+    return Prepared(again.returning(_c.lease_until))
+
+
+def parameters_of(intent: Intent, lease_ms: int) -> Row:
+    """What `insertion` takes on PostgreSQL."""
+    is_topics = intent.topic_id is not None
+    return {
+        "intent_id": intent.intent_id,
+        "kind": intent.kind,
+        "prefix": intent.prefix,
+        "owner": intent.owner,
+        "metadata_version": intent.metadata_version,
+        "lease_ms": lease_ms,
+        "owner_id": intent.topic_id if is_topics else intent.table_id,
+    }
+
+
+def insert(connection: sa.Connection, intent: Intent, now: datetime) -> datetime | None:
+    """Declare a write; when its lease ends. None if its table or topic is gone."""
     length = round((intent.lease_until - now).total_seconds() * 1000)
-    _INSERT.run(connection, {**msgspec.structs.asdict(intent), "started_at": now, "lease_ms": length})
+    parameters = parameters_of(intent, length)
+    statement = insertion(connection.dialect.name, intent.topic_id is not None)
+    if connection.dialect.name == "sqlite":
+        made = statement.run(connection, {**parameters, "started_at": now, "lease_until": intent.lease_until})
+        return intent.lease_until if made else None
+    row = statement.one(connection, parameters)
+    return None if row is None else row["lease_until"]
 
 
 def load(connection: sa.Connection, intent_id: str, *, lock: bool = False) -> Intent | None:
@@ -48,6 +104,11 @@ def writing(connection: sa.Connection, table_id: int, now: datetime) -> list[Int
 def take(connection: sa.Connection, intent_id: str) -> bool:
     """Delete an open intent. False if it is gone or has been recovered."""
     return _TAKE.run(connection, {"id": intent_id}) == 1
+
+
+def send_take(connection: sa.Connection, intent_id: str) -> Answer:
+    """As `take`, answered later: a count of 1 or 0."""
+    return _TAKE.send(connection, {"id": intent_id})
 
 
 def renew(connection: sa.Connection, intent_ids: Iterable[str], until: datetime) -> int:

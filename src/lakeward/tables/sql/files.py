@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from lakeward.db import lock_order
 from lakeward.db.dialect import in_integers, in_texts
+from lakeward.db.pipeline import Refusal
 from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import PENDING, table_files
@@ -15,9 +16,9 @@ from lakeward.errors import says
 from lakeward.tables.records.files import FileStatistics, RegisteredFile
 
 
-def is_duplicate(error: sa.exc.IntegrityError) -> bool:
+def is_duplicate(error: sa.exc.DBAPIError) -> bool:
     """Whether a file was refused because it is registered already: PostgreSQL names the index, SQLite the columns."""
-    return says(error, "uq_table_files_file_path", "table_files.file_path")
+    return isinstance(error, sa.exc.IntegrityError) and says(error, "uq_table_files_file_path", "table_files.file_path")
 
 
 _c = table_files.c
@@ -27,9 +28,10 @@ _INSERT = Prepared(table_files.insert())
 _NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
 
-def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]], refusal: Refusal | None = None) -> None:
+    """`refusal` as for `Prepared.insert`."""
     lock_order.watched(connection, *{row["table_id"] for row in rows})
-    _INSERT.insert(connection, rows)
+    _INSERT.insert(connection, rows, refusal)
 
 
 def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | None = None) -> list[RegisteredFile]:

@@ -7,6 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from lakeward.db import lock_order
+from lakeward.db.pipeline import Answer
 from lakeward.db.prepared import Prepared
 from lakeward.db.rows import columns, records
 from lakeward.db.schema import table_stats
@@ -29,7 +30,16 @@ def _key(table_id: int, spec_id: int, partition_key: str, file_type: str) -> dic
 def load(
     connection: sa.Connection, table_id: int, spec_id: int, partition_key: str, file_type: str
 ) -> TableStats | None:
-    row = _ONE.one(connection, _key(table_id, spec_id, partition_key, file_type))
+    return of_answer(send_load(connection, table_id, spec_id, partition_key, file_type))
+
+
+def send_load(connection: sa.Connection, table_id: int, spec_id: int, partition_key: str, file_type: str) -> Answer:
+    """As `load`; `of_answer` reads what is answered later."""
+    return _ONE.send(connection, _key(table_id, spec_id, partition_key, file_type))
+
+
+def of_answer(answer: Answer) -> TableStats | None:
+    row = answer.row()
     return None if row is None else TableStats(**row)
 
 
@@ -47,13 +57,13 @@ def partitions(connection: sa.Connection, table_id: int) -> list[tuple[int, str]
 
 def insert(connection: sa.Connection, stats: TableStats) -> None:
     lock_order.watched(connection, stats.table_id)
-    _INSERT.run(connection, msgspec.structs.asdict(stats))
+    _INSERT.insert(connection, [msgspec.structs.asdict(stats)])
 
 
 def update(connection: sa.Connection, stats: TableStats) -> None:
     lock_order.watched(connection, stats.table_id)
     values: Mapping[str, Any] = {f"new_{name}": getattr(stats, name) for name in _VALUES}
-    _UPDATE.run(connection, {**_key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type), **values})
+    _UPDATE.send(connection, {**_key(stats.table_id, stats.spec_id, stats.partition_key, stats.file_type), **values})
 
 
 def delete(connection: sa.Connection, stats: TableStats) -> None:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from lakeward.db import lock_order
 from lakeward.db.dialect import begins
+from lakeward.db.pipeline import Answer
 from lakeward.db.prepared import Prepared, Row
 from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import namespaces, table_columns, table_metadata, table_stats, tables
@@ -23,13 +24,17 @@ _SELECT = sa.select(
     namespaces.c.path,
 ).select_from(tables.outerjoin(namespaces, namespaces.c.namespace_id == _c.namespace_id))
 _BY_ID = _SELECT.where(_c.table_id == sa.bindparam("table_id"))
+BY_ID = Prepared(_BY_ID)
 _UPDATE = tables.update().execution_options(**lock_order.HELD)
 
 
 def _table(row: sa.Row[*tuple[Any, ...]] | None) -> Table | None:
-    if row is None:
-        return None
-    values = dict(row._mapping)
+    return None if row is None else table_of_row(row._asdict())
+
+
+def table_of_row(row: Row) -> Table:
+    """Of what BY_ID and BY_NAME give."""
+    values = dict(row)
     path = values.pop("path")
     return Table(**values, namespace=tuple(path.split(SEPARATOR)) if path is not None else ())
 
@@ -57,7 +62,16 @@ LIVE_VERSION = Prepared(sa.select(_c.version).where(_c.table_id == sa.bindparam(
 
 def live_version(connection: sa.Connection, table_id: int) -> int | None:
     """The current metadata version of a table; None if it is gone or dropped."""
-    row = LIVE_VERSION.one(connection, {"table_id": table_id})
+    return version_of_answer(send_live_version(connection, table_id))
+
+
+def send_live_version(connection: sa.Connection, table_id: int) -> Answer:
+    """As `live_version`; `version_of_answer` reads what is answered later."""
+    return LIVE_VERSION.send(connection, {"table_id": table_id})
+
+
+def version_of_answer(answer: Answer) -> int | None:
+    row = answer.row()
     return None if row is None else int(row["version"])
 
 
@@ -67,6 +81,7 @@ _HAS_NAME = (
     _c.name == sa.bindparam("table_name"),
 )
 _BY_NAME = _SELECT.where(*_HAS_NAME)
+BY_NAME = Prepared(_BY_NAME)
 # (table_id, version) of the table of a name.
 HEAD_BY_NAME = Prepared(
     sa.select(_c.table_id, _c.version)
@@ -76,7 +91,7 @@ HEAD_BY_NAME = Prepared(
 
 
 def name_key(warehouse_id: int, namespace_path: str, name: str) -> Row:
-    """What HEAD_BY_NAME goes by."""
+    """What BY_NAME and HEAD_BY_NAME go by."""
     return {"warehouse_id": warehouse_id, "namespace_path": namespace_path, "table_name": name}
 
 
@@ -129,23 +144,16 @@ def update(connection: sa.Connection, table_id: int, values: Mapping[str, Any]) 
 
 COUNTERS = ("row_count", "total_size", "file_count", "landing_row_count", "landing_size", "landing_file_count")
 _ADD = Prepared(
-    _UPDATE.where(_c.table_id == sa.bindparam("id"))
-    .values(
+    _UPDATE.where(_c.table_id == sa.bindparam("id")).values(
         {name: _c[name] + sa.bindparam(f"add_{name}") for name in COUNTERS} | {"last_modified": sa.bindparam("now")}
     )
-    .returning(_c.version, _c.dropped_at)
 )
 
 
-def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> int | None:
-    """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away).
-
-    The current metadata version comes back, None if the table is gone or dropped: a statement less for those who need it.
-    """
+def add_counts(connection: sa.Connection, table_id: int, now: datetime, counts: Mapping[str, int]) -> None:
+    """Add `counts` (of row_count, total_size, file_count and the landing ones; negative to take away)."""
     lock_order.watched(connection, table_id)
-    parameters = {f"add_{name}": counts.get(name, 0) for name in COUNTERS}
-    row = _ADD.one(connection, {"id": table_id, "now": now, **parameters})
-    return None if row is None or row["dropped_at"] is not None else int(row["version"])
+    _ADD.send(connection, {"id": table_id, "now": now, **{f"add_{name}": counts.get(name, 0) for name in COUNTERS}})
 
 
 def swap_metadata(connection: sa.Connection, table_id: int, expected: str | None, values: Mapping[str, Any]) -> bool:
