@@ -35,7 +35,7 @@ from lakeward.ops.records.operations import (
     SyncStatus,
 )
 from lakeward.ops.records.schema_versions import SchemaDefinition
-from lakeward.tables.records.files import AppendResult, Batch, Intent
+from lakeward.tables.records.files import AppendResult, Batch, Intent, RegisteredFile
 from lakeward.tables.records.tables import TableMetadata, TableSnapshot, TableStats
 from lakeward.tables.sql import tables
 from tests.contract import plans
@@ -267,6 +267,7 @@ CALLS: dict[str, list[Call]] = {
     "files.statistics_between": [lambda m, c: m.statistics_between(c, BIG, 50, 60)],
     "files.ids_between": [lambda m, c: m.ids_between(c, BIG, 50, 60)],
     "files.ids_in_partitions": [lambda m, c: m.ids_in_partitions(c, BIG, 0, ["1", "2"])],
+    "files.live_in_pages": [lambda m, c: list(m.live_in_pages(c, BIG, 1_000))],
     "files.live_by_ids": [lambda m, c: m.live_by_ids(c, BIG, [5, 6])],
     "files.statistics_after": [lambda m, c: m.statistics_after(c, BIG, 50, 10)],
     "files.statistics_of": [lambda m, c: m.statistics_of(c, BIG, [5, 6])],
@@ -276,7 +277,7 @@ CALLS: dict[str, list[Call]] = {
     "files.mark_committed": [lambda m, c: m.mark_committed(c, BIG, [5, 6], 1, 1)],
     "files.mark_set_aside": [lambda m, c: m.mark_set_aside(c, BIG, 5, "truncated")],
     "files.pending": [lambda m, c: m.pending(c, BIG)],
-    "files.small_in_partition": [lambda m, c: m.small_in_partition(c, BIG, 0, "1", 1_000)],
+    "files.small_in_partition": [lambda m, c: m.small_in_partition(c, RegisteredFile, BIG, 0, "1", 1_000)],
     "files.pending_sizes": [lambda m, c: m.pending_sizes(c, BIG)],
     "files.set_aside": [lambda m, c: m.set_aside(c, BIG)],
     "files.fill_checksum": [lambda m, c: m.fill_checksum(c, BIG, 5, "sha256:00")],

@@ -13,11 +13,12 @@ from lakeward.arrow.write import write_arrow
 from lakeward.names import TableName
 from lakeward.registry import intents
 from lakeward.tables import compaction, tables
-from lakeward.tables.records.files import DataFile, Intent, RegisteredFile
+from lakeward.tables.compaction import Old
+from lakeward.tables.records.files import DataFile, Intent
 from lakeward.tables.records.tables import Table
 
 
-def rewritten(lake: Lake, name: TableName, old: Sequence[RegisteredFile]) -> tuple[Table, Intent, list[DataFile]]:
+def rewritten(lake: Lake, name: TableName, old: Sequence[Old]) -> tuple[Table, Intent, list[DataFile]]:
     """The rows of files in new files below an intent of their own; nothing is committed."""
     registry = lake.registry
     table, metadata = tables.load_with_metadata(registry, name)
@@ -27,7 +28,7 @@ def rewritten(lake: Lake, name: TableName, old: Sequence[RegisteredFile]) -> tup
     return table, intent, write_arrow(table_target(table, metadata, intent, engine), rows)
 
 
-def swapped(lake: Lake, name: TableName, old: Sequence[RegisteredFile] | None = None) -> str:
+def swapped(lake: Lake, name: TableName, old: Sequence[Old] | None = None) -> str:
     """Compact files of a table (all that are live) and give the intent of what took their place."""
     files = lake.files(name) if old is None else old
     table, intent, made = rewritten(lake, name, files)

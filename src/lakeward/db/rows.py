@@ -22,7 +22,7 @@ def from_row(kind: type[T], row: Row | None) -> T | None:
 
 def records(kind: type[T], rows: sa.Result[*tuple[Any, ...]]) -> list[T]:
     names = tuple(rows.keys())
-    return [kind(**dict(zip(names, row, strict=True))) for row in rows]
+    return [kind(**dict(zip(names, row, strict=True))) for row in rows.all()]
 
 
 def columns(table: sa.Table, kind: type[Any]) -> list[sa.Column[Any]]:

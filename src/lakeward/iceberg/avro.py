@@ -240,6 +240,20 @@ _CACHED = 1 << 12
 _LONGS = [_long(value) for value in range(_CACHED)]
 
 
+class _Known(dict[int, bytes]):
+    """`long` as a look-up, which is quicker than a call: an entry has a hundred numbers."""
+
+    def __missing__(self, value: int) -> bytes:
+        made = long(value)
+        if len(self) < _MOST_KNOWN:
+            self[value] = made
+        return made
+
+
+_MOST_KNOWN = 1 << 16
+_KNOWN = _Known(enumerate(_LONGS))
+
+
 def encoder(schema: Any) -> Callable[[Any], bytes]:
     """A function that encodes one value of a canonical schema.
 
@@ -317,14 +331,15 @@ def _encode_array(items: Any) -> _Encode:
 def _encode_map(items: Document) -> _Encode:
     put_key, put_value = (_encode(f["type"]) for f in items["fields"])
     is_bytes, is_long = ([f["type"] for f in items["fields"]] == ["int", t] for t in ("bytes", "long"))
+    known = _KNOWN
 
     def encode(put: _Put, values: Any) -> None:
         if values:
             put(long(len(values)))
             if is_long:
-                put(b"".join([long(k) + long(v) for k, v in values.items()]))
+                put(b"".join([known[k] + known[v] for k, v in values.items()]))
             elif is_bytes:
-                put(b"".join([long(k) + long(len(v)) + v for k, v in values.items()]))
+                put(b"".join([known[k] + known[len(v)] + v for k, v in values.items()]))
             else:
                 for key, value in values.items():
                     put_key(put, key)

@@ -22,6 +22,9 @@ _BOUND_LENGTHS = {
 }  # fmt: skip
 
 
+_UNRELIABLE = frozenset({"float", "double", "uuid"})  # where a bound may be left out
+
+
 class Unfit(ValueError):
     """What of a file no manifest can hold, in words for people."""
 
@@ -122,9 +125,9 @@ def _bounds(bounds: Mapping[int, bytes], column_types: Mapping[int, types.TypeDo
             _check_text_or_decimal(field_id, type_, data)
         elif len(data) not in lengths:
             raise _bad_bound(field_id, type_, data)
-        elif (type_ in ("float", "double") and math.isnan(values.from_binary(type_, data))) or type_ == "uuid":
+        elif type_ in _UNRELIABLE and (type_ == "uuid" or math.isnan(values.from_binary(type_, data))):
             left_out.append(field_id)
-    return {k: v for k, v in bounds.items() if k not in left_out} or None
+    return ({k: v for k, v in bounds.items() if k not in left_out} if left_out else dict(bounds)) or None
 
 
 def _check_text_or_decimal(field_id: int, type_: str, data: bytes) -> None:

@@ -28,7 +28,7 @@ from lakeward.registry.leases import Lease
 from lakeward.sums import Sum
 from lakeward.tables import compaction, tables
 from lakeward.tables.compaction import PartitionId
-from lakeward.tables.records.files import DataFile
+from lakeward.tables.records.files import DataFile, RegisteredFile
 from lakeward.tables.records.tables import Table, TableMetadata
 
 if TYPE_CHECKING:
@@ -193,10 +193,11 @@ def run_job(
             engine = registry.engine(table.location, versions[-1].engine_config)
             size = planned.rules.target
             target = table_target(table, versions[-1], intent, engine, file_size=size, outlived=outlived)
+            old = compaction.rows_of(registry, table.table_id, job.files)
             if job.state == "landing":
-                made = _arrow(target, versions, job)
+                made = _arrow(target, versions, old)
             else:
-                made = _spark(registry, target, versions, job, session())
+                made = _spark(registry, target, versions, job, old, session())
             is_outlived = outlived.is_set()
             compaction.swap(registry, table, intent, job.files, made, lease=lease, run=run, outlived=is_outlived)
     except (LeaseLost, RegistryUnavailable):
@@ -229,7 +230,12 @@ def _is_outdated(registry: Registry, known: TableMetadata, job: Job) -> bool:
 
 
 def _spark(
-    registry: Registry, target: TableTarget, versions: Sequence[TableMetadata], job: Job, spark: SparkSession
+    registry: Registry,
+    target: TableTarget,
+    versions: Sequence[TableMetadata],
+    job: Job,
+    old: Sequence[RegisteredFile],
+    spark: SparkSession,
 ) -> list[DataFile]:
     from lakeward.spark.rewrite import rewrite_spark
 
@@ -237,7 +243,7 @@ def _spark(
     listing = write_listing(
         target.table,
         versions,
-        job.files,
+        old,
         write=target.engine.write,
         prefix=prefix,
         now_ms=int(time.time() * 1000),
@@ -257,7 +263,7 @@ def _spark(
     return made
 
 
-def _arrow(target: TableTarget, versions: Sequence[TableMetadata], job: Job) -> list[DataFile]:
+def _arrow(target: TableTarget, versions: Sequence[TableMetadata], old: Sequence[RegisteredFile]) -> list[DataFile]:
     """JSON lines as Parquet, here: the reader that knows them is Lakeward's own."""
     reading = scan.prepare(versions)
-    return write_arrow(target, scan.scan_files(reading, job.files, lambda _: {}, target.engine))
+    return write_arrow(target, scan.scan_files(reading, old, lambda _: {}, target.engine))

@@ -15,8 +15,7 @@ import msgspec
 
 from lakeward.registry import Registry
 from lakeward.tables import compaction, tables
-from lakeward.tables.compaction import Candidates, PartitionId, State
-from lakeward.tables.records.files import RegisteredFile
+from lakeward.tables.compaction import Candidates, PartitionId, SmallFile, State
 from lakeward.tables.records.properties import (
     COMPACTION_ENABLED,
     COMPACTION_FILES,
@@ -50,7 +49,7 @@ class Group(msgspec.Struct, frozen=True):
     partition_key: str
     partition_path: str
     state: State
-    files: list[RegisteredFile]
+    files: list[SmallFile]
     expected: int
     why: str
 
@@ -71,7 +70,7 @@ class Job(msgspec.Struct, frozen=True):
         return self.groups[0].state
 
     @property
-    def files(self) -> list[RegisteredFile]:
+    def files(self) -> list[SmallFile]:
         """What it would merge."""
         return [file for group in self.groups for file in group.files]
 
@@ -156,7 +155,7 @@ def groups_of(found: Candidates, rules: Rules, spec_id: int) -> Iterator[Group |
             yield from _merges(found, state, files, rules)
 
 
-def _merges(found: Candidates, state: State, files: Sequence[RegisteredFile], rules: Rules) -> Iterator[Group | Left]:
+def _merges(found: Candidates, state: State, files: Sequence[SmallFile], rules: Rules) -> Iterator[Group | Left]:
     chosen, rest = _smallest(files)
     if len(chosen) > 1:
         for part in _cut(sorted(chosen, key=lambda file: file.file_id), rules):
@@ -167,7 +166,7 @@ def _merges(found: Candidates, state: State, files: Sequence[RegisteredFile], ru
         yield _left(found, state, rest, "larger than all smaller ones together: more to write than to gain")
 
 
-def _smallest(files: Sequence[RegisteredFile]) -> tuple[list[RegisteredFile], list[RegisteredFile]]:
+def _smallest(files: Sequence[SmallFile]) -> tuple[list[SmallFile], list[SmallFile]]:
     ordered = sorted(files, key=lambda file: (file.file_size, file.file_id))
     before = 0
     for i, file in enumerate(ordered):
@@ -178,7 +177,7 @@ def _smallest(files: Sequence[RegisteredFile]) -> tuple[list[RegisteredFile], li
     return ordered, []
 
 
-def _judged(found: Candidates, state: State, files: list[RegisteredFile], rules: Rules) -> Group | Left:
+def _judged(found: Candidates, state: State, files: list[SmallFile], rules: Rules) -> Group | Left:
     size = sum(file.file_size for file in files)
     if len(files) < rules.min_files and size < rules.target:
         return _left(
@@ -192,18 +191,18 @@ def _judged(found: Candidates, state: State, files: list[RegisteredFile], rules:
     return group
 
 
-def _group(found: Candidates, state: State, files: list[RegisteredFile], rules: Rules, why: str) -> Group:
+def _group(found: Candidates, state: State, files: list[SmallFile], rules: Rules, why: str) -> Group:
     expected = max(1, round(sum(file.file_size for file in files) / rules.target))
     return Group(found.spec_id, found.partition_key, found.partition_path, state, files, expected, why)
 
 
-def _left(found: Candidates, state: State, files: Sequence[RegisteredFile], why: str) -> Left:
+def _left(found: Candidates, state: State, files: Sequence[SmallFile], why: str) -> Left:
     return Left(found.partition_path, state, len(files), sum(file.file_size for file in files), why)
 
 
-def _cut(files: Sequence[RegisteredFile], rules: Rules) -> Iterator[list[RegisteredFile]]:
+def _cut(files: Sequence[SmallFile], rules: Rules) -> Iterator[list[SmallFile]]:
     """Runs of files that one job takes, in their order."""
-    part: list[RegisteredFile] = []
+    part: list[SmallFile] = []
     size = 0
     for file in files:
         if part and (size + file.file_size > MAX_JOB_TARGETS * rules.target or len(part) >= MAX_JOB_FILES):

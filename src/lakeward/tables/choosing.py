@@ -45,7 +45,7 @@ def wanted_files(
     pruner = reader.pruner
     field_ids = None if pruner is None else pruner.field_ids
     if pruner is None or field_ids is None:
-        yield from filter(reader.wants, _all(connection, table_id))
+        yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
         return
     partitions = sorted(set(stats.partitions(connection, table_id)))
     kept = _kept(partitions, pruner)
@@ -62,13 +62,6 @@ def wanted_files(
     for part in batched(sorted(chosen), AT_ONCE):
         rows = files.live_by_ids(connection, table_id, part)
         yield from filter(reader.wants, sorted(rows, key=lambda file: file.file_id))
-
-
-def _all(connection: sa.Connection, table_id: int) -> Iterator[RegisteredFile]:
-    after = 0
-    while page := files.live(connection, table_id, after, AT_ONCE):
-        yield from page
-        after = page[-1].file_id
 
 
 def _kept(partitions: list[tuple[int, str]], pruner: Pruner) -> list[tuple[int, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import sqlalchemy as sa
@@ -31,7 +31,24 @@ PartitionId = tuple[int, str]  # spec id, partition key
 State = Literal["landing", "pending", "committed"]
 
 
-def state_of(file: RegisteredFile) -> State:
+class SmallFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a row of `table_files` a plan goes by: a table may have very many."""
+
+    file_id: int
+    file_path: str
+    file_size: int
+    file_type: str
+    partition_key: str
+    row_count: int
+    spec_id: int
+    snapshot_id: int | None
+    intent_id: str | None
+
+
+Old: TypeAlias = SmallFile | RegisteredFile
+
+
+def state_of(file: Old) -> State:
     """Files of different states are never rewritten into one: a snapshot could not say then that it only replaces."""
     if file.file_type == "json":
         return "landing"
@@ -45,7 +62,7 @@ class Candidates(msgspec.Struct, frozen=True):
     spec_id: int
     partition_key: str
     partition_path: str
-    files: list[RegisteredFile]
+    files: list[SmallFile]
     file_count: int
     total_size: int
     has_deletes: bool
@@ -81,7 +98,8 @@ def _candidates(
     count = sum(row.file_count for row in rows)
     if count < 2 and not has_landing:
         return None
-    found = files.small_in_partition(connection, table.table_id, *key, (1 << 62) if has_landing else below)
+    below_all = (1 << 62) if has_landing else below
+    found = files.small_in_partition(connection, SmallFile, table.table_id, *key, below_all)
     small = [
         file for file in found if (file.file_type == "json" or file.file_size < below) and file.intent_id not in unseen
     ]
@@ -98,10 +116,19 @@ def _candidates(
     )
 
 
-def are_live(registry: Registry, table_id: int, old: Sequence[RegisteredFile]) -> bool:
+def are_live(registry: Registry, table_id: int, old: Sequence[Old]) -> bool:
     """Whether all of these files are still part of the table."""
     with registry.database.read() as connection:
         return len(files.by_ids(connection, table_id, [file.file_id for file in old])) == len(old)
+
+
+def rows_of(registry: Registry, table_id: int, old: Sequence[Old]) -> list[RegisteredFile]:
+    """The whole rows of some files, by file_id. Raises Overtaken: one has left the table."""
+    with registry.database.read() as connection:
+        found = files.by_ids(connection, table_id, [file.file_id for file in old])
+    if len(found) != len(old):
+        raise Overtaken("a file has left the table meanwhile")
+    return sorted(found, key=lambda file: file.file_id)
 
 
 def is_held(registry: Registry, table: Table) -> bool:
@@ -115,7 +142,7 @@ def swap(
     registry: Registry,
     table: Table,
     intent: Intent,
-    old: Sequence[RegisteredFile],
+    old: Sequence[Old],
     made: Sequence[DataFile],
     *,
     lease: leases.Lease | None = None,
@@ -158,7 +185,7 @@ def swap(
     intents.commit_intent(registry, table, intent, exchange, answer, is_large=True)
 
 
-def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[DataFile]) -> None:
+def _check_rows(table: Table, old: Sequence[Old], made: Sequence[DataFile]) -> None:
     """As many rows as before: in each partition, where old and new files are of one spec."""
     is_one_spec = {file.spec_id for file in old} == {file.spec_id for file in made}
     balance = Counter[str]()
@@ -175,7 +202,7 @@ def _check_rows(table: Table, old: Sequence[RegisteredFile], made: Sequence[Data
         )
 
 
-def _unchanged(connection: sa.Connection, table: Table, old: Sequence[RegisteredFile]) -> list[RegisteredFile]:
+def _unchanged(connection: sa.Connection, table: Table, old: Sequence[Old]) -> list[RegisteredFile]:
     """The old files as they are now. Raises Overtaken.
 
     Pending files may have become part of a snapshot, all of them, where that gave their rows no ids: format version 3 does.

@@ -175,8 +175,8 @@ def rebuild(registry: Registry, table: Table) -> int:
         ObjectNotFound, StorageError: a file cannot be read; those before it are stored.
     """
     with registry.database.read() as connection:
-        live = files.live(connection, table.table_id)
-    paths = [file.file_path for file in live if file.file_type == "parquet"]
+        live = files.live_in_pages(connection, table.table_id, LOAD_BATCH)
+        paths = [file.file_path for file in live if file.file_type == "parquet"]
     engine = registry.engine(table.location)
     for part in batched(paths, REBUILD_BATCH):
         read = {path: encode_footer(read_footer(engine, path)) for path in part}

@@ -22,6 +22,8 @@ from lakeward.tables.records.tables import Document, Snapshot, Table, TableMetad
 from lakeward.tables.sql import files, retired, snapshots, tables
 from lakeward.tables.tables import Which, metadata_in, table_of
 
+FILES_AT_ONCE = 10_000
+
 # What else belongs to a commit: it gets the transaction's connection and the registry's time.
 Also = Callable[[sa.Connection, datetime], object]
 
@@ -390,7 +392,9 @@ def list_files(registry: Registry, name: Which, *, set_aside: bool = False) -> l
     """The live files by id; with `set_aside`, those that could not become part of a snapshot. Raises TableNotFound, InvalidName."""
     table = table_of(registry, name)
     with registry.database.read() as connection:
-        return (files.set_aside if set_aside else files.live)(connection, table.table_id)
+        if set_aside:
+            return files.set_aside(connection, table.table_id)
+        return list(files.live_in_pages(connection, table.table_id, FILES_AT_ONCE))
 
 
 def count_pending(registry: Registry, table: Table) -> int:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from lakeward.errors import InvalidInput
 from lakeward.maintenance import compaction_plan
 from lakeward.maintenance.compaction_plan import Group, Job, Left, Rules, groups_of, jobs_of, rules_of
-from lakeward.tables.compaction import Candidates
-from lakeward.tables.records.files import FileStatistics, RegisteredFile
+from lakeward.tables.compaction import Candidates, SmallFile
 from lakeward.tables.records.tables import TableMetadata
 
 MB = 1 << 20
@@ -24,23 +23,20 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _ids = itertools.count(1)
 
 
-def file(size: int, *, kind: str = "parquet", snapshot: int | None = 1, key: str = "{}") -> RegisteredFile:
+def file(size: int, *, kind: str = "parquet", snapshot: int | None = 1, key: str = "{}") -> SmallFile:
     number = next(_ids)
-    return RegisteredFile(
-        file_id=number, table_id=1, file_name="f", file_path=f"file:///f{number}", file_size=size, file_type=kind,
-        content=0, partition_key=key, partition_path=key, row_count=10, checksum=None, is_compressed=True,
-        statistics=FileStatistics(), split_offsets=[], schema_id=0, spec_id=0, sort_order_id=0, created_at=NOW,
-        modified_at=NOW, registered_at=NOW, intent_id=None, snapshot_id=snapshot, sequence_number=snapshot,
-        first_row_id=None, set_aside_reason=None,
+    return SmallFile(
+        file_id=number, file_path=f"file:///f{number}", file_size=size, file_type=kind, partition_key=key, row_count=10,
+        spec_id=0, snapshot_id=snapshot, intent_id=None,
     )  # fmt: skip
 
 
-def found(files: Sequence[RegisteredFile], *, spec_id: int = 0, key: str = "{}", deletes: bool = False) -> Candidates:
+def found(files: Sequence[SmallFile], *, spec_id: int = 0, key: str = "{}", deletes: bool = False) -> Candidates:
     small = [each for each in files if each.file_size < RULES.target * compaction_plan.SMALL]
     return Candidates(spec_id, key, key, small, len(files), sum(each.file_size for each in files), deletes)
 
 
-def split(files: Sequence[RegisteredFile], rules: Rules = RULES, **options: bool) -> tuple[list[Group], list[Left]]:
+def split(files: Sequence[SmallFile], rules: Rules = RULES, **options: bool) -> tuple[list[Group], list[Left]]:
     made = list(groups_of(found(files, **options), rules, spec_id=0))  # type: ignore[arg-type]
     return [g for g in made if isinstance(g, Group)], [g for g in made if isinstance(g, Left)]
 
@@ -139,7 +135,7 @@ def test_a_plan_that_is_carried_out_leaves_nothing_to_do_after_a_few_rounds(size
 
 def test_a_byte_is_rewritten_a_few_times_however_many_small_files_arrive() -> None:
     """5,000 files of 100 kB that arrive five at a time: their 500 MB are written fewer than 8 times over."""
-    there: list[RegisteredFile] = []
+    there: list[SmallFile] = []
     written = 0
     for _ in range(1_000):
         there += [file(100_000) for _ in range(5)]

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -14,6 +14,8 @@ from lakeward.db.rows import columns, record, records
 from lakeward.db.schema import PENDING, table_files
 from lakeward.errors import says
 from lakeward.tables.records.files import FileStatistics, RegisteredFile
+
+T = TypeVar("T")
 
 
 def is_duplicate(error: sa.exc.DBAPIError) -> bool:
@@ -38,6 +40,14 @@ def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | 
     """Live files by file_id, those after `after`."""
     query = _SELECT.where(_c.table_id == table_id, _c.file_id > after, _LIVE).order_by(_c.file_id).limit(limit)
     return records(RegisteredFile, connection.execute(query))
+
+
+def live_in_pages(connection: sa.Connection, table_id: int, size: int) -> Iterator[RegisteredFile]:
+    """Live files by file_id, so many at a time: a driver may hold all rows of a query at once."""
+    after = 0
+    while page := live(connection, table_id, after, size):
+        yield from page
+        after = page[-1].file_id
 
 
 def live_by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> list[RegisteredFile]:
@@ -148,12 +158,14 @@ def in_partition(connection: sa.Connection, table_id: int, spec_id: int, partiti
 
 
 def small_in_partition(
-    connection: sa.Connection, table_id: int, spec_id: int, partition_key: str, below: int
-) -> list[RegisteredFile]:
-    """The live data files of a partition that have fewer bytes than `below`, by file_id."""
-    query = _SELECT.where(_c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _LIVE)
+    connection: sa.Connection, kind: type[T], table_id: int, spec_id: int, partition_key: str, below: int
+) -> list[T]:
+    """The live data files of a partition that have fewer bytes than `below`, by file_id: what a record has of their rows."""
+    query = sa.select(*columns(table_files, kind)).where(
+        _c.table_id == table_id, _c.spec_id == spec_id, _c.partition_key == partition_key, _LIVE
+    )
     query = query.where(_c.content == 0, _c.file_size < below).order_by(_c.file_id)
-    return records(RegisteredFile, connection.execute(query))
+    return records(kind, connection.execute(query))
 
 
 def has_deletes(connection: sa.Connection, table_id: int, spec_id: int, partition_key: str) -> bool:
