@@ -1,5 +1,6 @@
 """Registration on PostgreSQL beside bare transactions of the same rows, in turn: eight processes into one table and into a table
-each, 64 processes with 32 connections, an append by way of a server whose answers take 2 ms longer, and the exchanges of each call.
+each, eight threads with and without groups, 64 processes with 32 connections, an append by way of a server whose answers take 2 ms
+longer, and the exchanges of each call.
 
 A bare write is what a registration writes, by psycopg, one prepared statement at a time: the intent's row, then in a transaction the
 table's counters (which lock its row), the intent's end, the file, its footer, and the statistics of its partition, read and
@@ -9,9 +10,11 @@ work, not the disk.
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -22,6 +25,7 @@ import psycopg
 from common import Options, Report, Writer, copies, forkserver, lake_in, main, median, percentile, rows, seconds, waits
 
 from lakeward.db.drivers import prepare_session
+from lakeward.db.group_commit import GroupCommitLimits
 from lakeward.errors import LakewardError
 from lakeward.log import topics
 from lakeward.log.records import TopicConfig
@@ -45,6 +49,7 @@ def run(options: Options, report: Report) -> None:
         for name, count in (("one table", 1), ("a table each", PROCESSES)):
             url = server.create_database()
             _beside_bare(report, name, url, options.folder / f"tables_{count}", each, count)
+        _groups(report, server.create_database(), options.folder / "groups", each)
         _exchanges(report, server.create_database(), options.folder / "exchanges", options.pick(20, 100))
     with postgres.running_server(max_connections=str(CONNECTIONS + 3)) as server:  # three are kept for the superuser
         _many(report, server.create_database(), options.folder / "many", options.pick(10, 50))
@@ -81,13 +86,13 @@ def _made(url: str, folder: Path, count: int) -> list[tuple[str, DataFile]]:
 
 
 Given = tuple[str, Path, tuple[str, DataFile], str, int, dict[str, int]]
-Work = Callable[[Given, Barrier, Any], None]
+Work = Callable[[Given, Barrier | None, Any], None]
 
 
-def _at_once(work: Work, given: list[Given]) -> tuple[float, Times, int]:
+def _at_once(work: Work, given: list[Given], *, together: bool = True) -> tuple[float, Times, int]:
     """(seconds from the first's begin to the last's end, seconds of each write, how many failed)"""
     context = forkserver()
-    ready, answers = context.Barrier(len(given)), context.Queue()
+    ready, answers = context.Barrier(len(given)) if together else None, context.Queue()
     processes = [context.Process(target=work, args=(one, ready, answers)) for one in given]
     for process in processes:
         process.start()
@@ -98,7 +103,7 @@ def _at_once(work: Work, given: list[Given]) -> tuple[float, Times, int]:
     return span, [time for _, _, times, _ in found for time in times], sum(failed for *_, failed in found)
 
 
-def _measured(write: Callable[[int], object], count: int, ready: Barrier, answers: Any, warm: int = 5) -> None:
+def _measured(write: Callable[[int], object], count: int, ready: Barrier | None, answers: Any, warm: int = 5) -> None:
     for number in range(warm):
         write(-1 - number)
     if ready is not None:
@@ -112,11 +117,12 @@ def _measured(write: Callable[[int], object], count: int, ready: Barrier, answer
     answers.put((begin, time.monotonic(), times, failed))
 
 
-def _registered(given: Given, ready: Barrier, answers: Any) -> None:
+def _registered(given: Given, ready: Barrier | None, answers: Any) -> None:
     url, folder, (name, file), who, count, pool = given
     with lake_in(folder, registry=url, **pool) as lake:
-        table = tables.load(lake.registry, name)
         registry = lake.registry
+        table = tables.load(registry, name)
+        tables.metadata(registry, table)  # remembered: or the first transaction needs a second connection for it
 
         def write(number: int) -> None:
             intent = intents.open_intent(registry, table)
@@ -126,7 +132,7 @@ def _registered(given: Given, ready: Barrier, answers: Any) -> None:
         _measured(write, count, ready, answers)
 
 
-def _bare(given: Given, ready: Barrier, answers: Any) -> None:
+def _bare(given: Given, ready: Barrier | None, answers: Any) -> None:
     url, folder, (name, file), who, count, _pool = given
     with lake_in(folder, registry=url) as lake:
         table = tables.load(lake.registry, name)
@@ -200,6 +206,34 @@ class _Bare:
         return self._connection.execute(statement, values, prepare=True)
 
 
+# Threads of one process, with groups and without ------------------------------------------------------------------------
+def _groups(report: Report, url: str, folder: Path, each: int) -> None:
+    with lake_in(folder, registry=url) as lake:
+        writer, names = Writer(lake, "bench.groups"), itertools.count()
+        groups = lake.registry.group_commit
+
+        def write(_thread: int) -> None:
+            for _ in range(each):
+                intent = intents.open_intent(lake.registry, writer.table)
+                (file,) = copies(writer.file, 1, 10**6 + next(names))
+                registration.register(lake.registry, writer.table, intent, [file])
+
+        took: dict[int, list[float]] = {64: [], 1: []}
+        shared: dict[int, list[float]] = {64: [], 1: []}
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            for _ in range(ROUNDS):
+                for most in took:
+                    groups.limits = GroupCommitLimits(commits=most)
+                    before = groups.status()
+                    took[most].append(seconds(lambda: list(pool.map(write, range(PROCESSES)))))
+                    shared[most].append(groups.status().grouped - before.grouped)
+    writes = PROCESSES * each
+    report.add("eight threads, one table, in groups: writes a second", writes / median(took[64]), "/s")
+    report.add("eight threads, one table, no groups: writes a second", writes / median(took[1]), "/s")
+    report.add("in groups against no groups, time", median(took[64]) / median(took[1]), "x")
+    report.add("share of the commits that went with a group", sum(shared[64]) / (ROUNDS * writes) * 100, "%")
+
+
 # Exchanges, and a server that is far away -----------------------------------------------------------------------------
 def _exchanges(report: Report, url: str, folder: Path, count: int) -> None:
     from tests.support.exchanges import Exchanges
@@ -234,7 +268,7 @@ def _many(report: Report, url: str, folder: Path, each: int) -> None:
     targets = _made(url, folder, 1)
     one = {"pool_size": 1, "pool_overflow": 0}
     given: list[Given] = [(url, folder, targets[0], str(i), each, one) for i in range(MANY)]
-    span, times, failed = _at_once(_registered, given)
+    span, times, failed = _at_once(_registered, given, together=False)  # the last begin when the first have ended
     report.add(f"{MANY} processes, {CONNECTIONS} connections: writes a second", MANY * each / span, "/s")
     report.add(f"{MANY} processes, {CONNECTIONS} connections: failed", failed, "writes", "target 0")
     report.add(f"{MANY} processes, {CONNECTIONS} connections: a write, p99", percentile(times, 99) * 1e3, "ms")
