@@ -270,7 +270,6 @@ CALLS: dict[str, list[Call]] = {
     "files.live_in_pages": [lambda m, c: list(m.live_in_pages(c, BIG, 1_000))],
     "files.live_by_ids": [lambda m, c: m.live_by_ids(c, BIG, [5, 6])],
     "files.statistics_after": [lambda m, c: m.statistics_after(c, BIG, 50, 10)],
-    "files.statistics_of": [lambda m, c: m.statistics_of(c, BIG, [5, 6])],
     "files.live": [lambda m, c: m.live(c, BIG), lambda m, c: m.live(c, BIG, 50, 10)],
     "files.clear_set_aside": [lambda m, c: m.clear_set_aside(c, BIG)],
     "files.mark_committed_with_row_ids": [lambda m, c: m.mark_committed_with_row_ids(c, BIG, {FILES - 10: 0}, 5, 5)],

@@ -7,7 +7,7 @@ remain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lakeward.arrow.pruning import Pruner
 
 AT_ONCE = 1_000  # rows, or partitions, that one query asks for
-FEW = 4_096  # files whose own rows are read before the table's pages
+FEW = 1_000  # files whose own rows are read before the table's pages
 
 
 class Reader(Protocol):
@@ -49,19 +49,19 @@ def wanted_files(
         return
     partitions = sorted(set(stats.partitions(connection, table_id)))
     kept = _kept(partitions, pruner)
+    if len(kept) == len(partitions) and not field_ids:
+        yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
+        return
     if len(kept) == len(partitions):
-        chosen: Iterable[int] = _by_columns(connection, table_id, pruner, field_ids, without_pages)
+        chosen = set(_by_columns(connection, table_id, pruner, field_ids, without_pages))
     else:
-        inside = [
-            file_id
-            for spec_id, group in groupby(kept, key=lambda each: each[0])
-            for part in batched((key for _, key in group), AT_ONCE)
-            for file_id in files.ids_in_partitions(connection, table_id, spec_id, part)
-        ]
-        chosen = _within(connection, table_id, inside, pruner, field_ids, without_pages)
+        chosen = _inside(connection, table_id, kept)
+        if field_ids and len(chosen) > FEW:
+            chosen.intersection_update(_by_columns(connection, table_id, pruner, field_ids, without_pages))
     for part in batched(sorted(chosen), AT_ONCE):
-        rows = files.live_by_ids(connection, table_id, part)
-        yield from filter(reader.wants, sorted(rows, key=lambda file: file.file_id))
+        rows = sorted(files.live_by_ids(connection, table_id, part), key=lambda file: file.file_id)
+        answers = pruner.files_may_match([file.statistics for file in rows])
+        yield from (file for file, may_match in zip(rows, answers, strict=True) if may_match and reader.wants(file))
 
 
 def _kept(partitions: list[tuple[int, str]], pruner: Pruner) -> list[tuple[int, str]]:
@@ -73,23 +73,13 @@ def _kept(partitions: list[tuple[int, str]], pruner: Pruner) -> list[tuple[int, 
     return kept
 
 
-def _within(
-    connection: sa.Connection,
-    table_id: int,
-    file_ids: list[int],
-    pruner: Pruner,
-    field_ids: frozenset[int],
-    without_pages: bool,
-) -> Iterable[int]:
-    """Of some files, those whose bounds a filter does not rule out."""
-    if not field_ids:
-        return file_ids
-    if len(file_ids) > FEW:
-        every = _by_columns(connection, table_id, pruner, field_ids, without_pages)
-        return set(file_ids).intersection(every)
-    rows = [row for part in batched(file_ids, AT_ONCE) for row in files.statistics_of(connection, table_id, part)]
-    answers = pruner.files_may_match([each for _, each in rows])
-    return [file_id for (file_id, _), may_match in zip(rows, answers, strict=True) if may_match]
+def _inside(connection: sa.Connection, table_id: int, partitions: list[tuple[int, str]]) -> set[int]:
+    return {
+        file_id
+        for spec_id, group in groupby(partitions, key=lambda each: each[0])
+        for part in batched((key for _, key in group), AT_ONCE)
+        for file_id in files.ids_in_partitions(connection, table_id, spec_id, part)
+    }
 
 
 def _by_columns(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import sqlalchemy as sa
 
 from lakeward import Lake
 from lakeward.arrow import scan
+from lakeward.db import lock_order
 from lakeward.db.schema import file_pages, table_files
 from lakeward.errors import ColumnNotFound, InvalidFilter
+from lakeward.registry import Registry
 from lakeward.tables import choosing, footers, pages
 from lakeward.tables.records.files import RegisteredFile
+from tests.support import registries
 from tests.support.lakes import open_lake
 
 NAME = "sales.orders"
@@ -208,3 +212,27 @@ def test_a_file_that_is_set_aside_is_not_chosen_and_comes_back_with_its_page(lak
         connection.execute(sa.update(table_files).where(own).values(set_aside_reason=None))
     for text in ("id = 0", "name = 'a' and id < 3"):
         assert first in chosen(lake, text)[0]
+
+
+def test_ids_of_files_are_given_under_the_lock_of_their_table(registry: Registry) -> None:
+    """So those of a table are committed in ascending order, which pages rest on."""
+    if registry.database.is_sqlite:
+        return  # one transaction writes at a time
+    table = registries.make_table(registry)
+    registries.register(registry, table, [1])
+    before = last_id(registry)
+    with ThreadPoolExecutor(1) as pool:
+        with registry.database.transaction() as connection:
+            lock_order.tables(connection, [table.table_id])
+            waiting = pool.submit(registries.register, registry, table, [2])
+            registries.wait_for_lock(registry)
+            assert last_id(registry) == before
+        assert waiting.result().rows == 1
+    assert last_id(registry) > before
+
+
+def last_id(registry: Registry) -> int:
+    """The last one that PostgreSQL has given, committed or not."""
+    with registry.database.read() as connection:
+        name = connection.exec_driver_sql("SELECT pg_get_serial_sequence('table_files', 'file_id')").scalar_one()
+        return int(connection.exec_driver_sql(f"SELECT last_value FROM {name}").scalar_one())

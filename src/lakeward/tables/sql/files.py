@@ -78,15 +78,6 @@ def ids_after(connection: sa.Connection, table_id: int, after: int, limit: int) 
     return list(connection.execute(query.order_by(_c.file_id).limit(limit)).scalars())
 
 
-def statistics_of(
-    connection: sa.Connection, table_id: int, file_ids: Iterable[int]
-) -> list[tuple[int, FileStatistics]]:
-    """(file_id, statistics) of some files."""
-    query = sa.select(_c.file_id, _c.statistics)
-    query = query.where(_c.table_id == table_id, in_integers(connection, _c.file_id, file_ids))
-    return [tuple(row) for row in connection.execute(query)]
-
-
 def count_after(connection: sa.Connection, table_id: int, after: int, most: int) -> int:
     """How many files a table has after `after`, counted up to `most`."""
     some = sa.select(_c.file_id).where(_c.table_id == table_id, _c.file_id > after).limit(most)
