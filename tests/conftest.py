@@ -75,9 +75,8 @@ def made_registries() -> MadeRegistries:
 @pytest.fixture
 def made_pg_url(postgres_server: PostgresServer, made_registries: MadeRegistries) -> Iterator[str]:
     """A registry on PostgreSQL that is made already, and empty."""
-    url = made_registries.postgresql(postgres_server)
-    yield url
-    postgres_server.drop_database(url)
+    with made_registries.postgresql(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture

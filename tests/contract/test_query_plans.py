@@ -575,8 +575,7 @@ def filled(
             url = made_registries.sqlite(tmp_path_factory.mktemp("plans"))
         else:
             server: PostgresServer = request.getfixturevalue("postgres_server")
-            url = made_registries.postgresql(server)
-            stack.callback(server.drop_database, url)
+            url = stack.enter_context(made_registries.postgresql(server))
         database = stack.enter_context(_filled(url))
         with database.transaction() as connection:
             connection.exec_driver_sql("ANALYZE")

@@ -55,22 +55,37 @@ class PostgresServer:
             strategy = " STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
             create = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
             connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
-        return self.url.set(database=name).render_as_string(hide_password=False)
+        return self._url_of(name)
 
     def drop_database(self, url: str) -> None:
         """Drop a database with all that hangs on it: connections that a test left open, and replication slots."""
-        name = sa.make_url(url).database or ""
+        name = self.name_of(url)
         with self.connect() as connection:
-            # Ends the connections, and so the use of the slots; a slot in use or left over keeps the database.
-            connection.execute(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s AND pid <> "
-                "pg_backend_pid()",
-                [name],
-            )
-            connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", [name]
-            )
+            self._free(connection, name)
             connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def rename_database(self, url: str) -> str:
+        """Have a database go on under a fresh name, with nothing that hangs on it; its new URL."""
+        name = next(self._names)
+        with self.connect() as connection:
+            self._free(connection, self.name_of(url))
+            rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+            connection.execute(rename.format(sql.Identifier(self.name_of(url)), sql.Identifier(name)))
+        return self._url_of(name)
+
+    def name_of(self, url: str) -> str:
+        return sa.make_url(url).database or ""
+
+    def _url_of(self, name: str) -> str:
+        return self.url.set(database=name).render_as_string(hide_password=False)
+
+    @staticmethod
+    def _free(connection: psycopg.Connection, name: str) -> None:
+        """End the connections, and so the use of the slots; a slot in use or left over keeps the database."""
+        others = "FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid, 5000) {others}".encode(), [name])
+        slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
+        connection.execute(slots, [name])
 
     def connect(self, **arguments: Any) -> psycopg.Connection:
         """A connection in autocommit mode, to the database postgres unless `dbname` says otherwise."""

@@ -204,13 +204,12 @@ def test_statements_that_a_trigger_cannot_see_are_refused(database: Database, by
         assert changes(connection) == []
 
 
+@pytest.mark.on("sqlite")  # there are no other names on PostgreSQL
 @pytest.mark.parametrize("other", ["rowid", "_rowid_", "oid"])
 @pytest.mark.parametrize("name", [name for name, key in KEYS.items() if len(key) == 1])
 def test_sqlite_refuses_a_change_of_a_key_under_its_other_names(
     database: Database, by_hand: Any, name: str, other: str
 ) -> None:
-    if not database.is_sqlite:
-        return  # it has no other names there
     for verb in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
         with pytest.raises(sqlite3.Error, match="for life"):
             by_hand.execute(f"{verb} {name} SET {other} = 77")
@@ -218,9 +217,8 @@ def test_sqlite_refuses_a_change_of_a_key_under_its_other_names(
         assert changes(connection) == []
 
 
+@pytest.mark.on("sqlite")  # there is no REPLACE on PostgreSQL
 def test_sqlite_refuses_to_replace_a_row_by_any_of_its_keys(database: Database, by_hand: Any) -> None:
-    if not database.is_sqlite:
-        return  # no REPLACE there
     by_hand.execute(
         "INSERT INTO tables SELECT 2, 't-2', namespace_id, 'lines', '/2', format, format_version, version, 0, 0, 0, 0, 0, 0,"
         "0, last_modified, 1, 1, null, 0, null, created_at, null FROM tables"

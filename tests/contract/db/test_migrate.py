@@ -75,9 +75,8 @@ def _compare(url: sa.URL, tables: Set[str]) -> None:
         assert compare_metadata(context, said) == []
 
 
+@pytest.mark.on("sqlite")  # PostgreSQL knows no other kind
 def test_every_table_of_sqlite_is_strict(database: Database) -> None:
-    if not database.is_sqlite:
-        return  # PostgreSQL knows no other kind
     with database.read() as connection:
         lax = connection.exec_driver_sql(
             "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND NOT strict"
@@ -156,9 +155,8 @@ def test_somebody_elses_tables_are_not_taken_for_a_registry(empty: Database) -> 
         migrate.create_or_upgrade(empty)
 
 
+@pytest.mark.on("postgresql")  # on SQLite one name is one table
 def test_a_table_that_would_hide_one_of_the_operations_tables_is_refused(empty: Database) -> None:
-    if empty.is_sqlite:
-        return  # one name, one table
     with empty.transaction() as connection:
         migrate.run_history(connection, migrate.LOCATION, "0003")
         connection.exec_driver_sql("CREATE TABLE sync_runs (seats INTEGER)")

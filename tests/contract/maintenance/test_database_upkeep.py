@@ -16,7 +16,6 @@ from lakeward.errors import InvalidInput
 from lakeward.maintenance import database_upkeep
 from lakeward.registry import Registry
 from tests.support.made import MadeRegistries
-from tests.support.postgres import PostgresServer
 from tests.support.registries import assert_exact, make_table, open_at, register, rows_of
 from tests.support.waiting import until
 
@@ -137,10 +136,8 @@ def test_statistics_are_made_of_large_tables_alone(file: Registry) -> None:
     assert analyzed.isdisjoint({"tables", "leases", "pending_writes"})
 
 
-def test_what_autovacuum_has_left_alone_is_vacuumed(
-    postgres_server: PostgresServer, made_registries: MadeRegistries, tmp_path: Path
-) -> None:
-    with open_at(made_registries.postgresql(postgres_server), tmp_path) as registry:
+def test_what_autovacuum_has_left_alone_is_vacuumed(made_pg_url: str, tmp_path: Path) -> None:
+    with open_at(made_pg_url, tmp_path) as registry:
         with registry.database.transaction() as connection:  # or it may come first
             connection.execute(sa.text("ALTER TABLE registry_changes SET (autovacuum_enabled = off)"))
         fill(registry)

@@ -16,16 +16,12 @@ from lakeward.ops import dead_letters, error_log, retention
 from lakeward.ops.records.operations import DeadLetterFilter, DeadLetterStatus, ErrorStatus, ErrorType, OperationType
 from lakeward.registry import Registry
 from tests.support import registries
-from tests.support.made import MadeRegistries
-from tests.support.postgres import PostgresServer
 
 
 @pytest.fixture
-def registry(made_registries: MadeRegistries, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[Registry]:
-    url = made_registries.postgresql(postgres_server)
-    with registries.open_at(url, tmp_path) as opened:
+def registry(made_pg_url: str, tmp_path: Path) -> Iterator[Registry]:
+    with registries.open_at(made_pg_url, tmp_path) as opened:
         yield opened
-    postgres_server.drop_database(url)
 
 
 def _error(registry: Registry) -> int:

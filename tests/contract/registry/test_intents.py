@@ -149,12 +149,11 @@ def test_a_second_intent_of_one_prefix_is_refused_by_the_database(registry: Regi
         connection.execute(schema.pending_writes.insert(), {**values, "intent_id": "other"})
 
 
+@pytest.mark.on("postgresql")  # on SQLite one writes at a time
 def test_recovery_passes_over_an_intent_that_a_registration_has_just_taken(made_url: str, tmp_path: Path) -> None:
     """A registration takes the intents of a whole group, in the order in which they came; a recovery that waited for one while
     it has marked another would wait for ever."""
     with open_at(made_url, tmp_path, lease_seconds=0.001) as registry:
-        if registry.database.is_sqlite:
-            return  # one writes at a time
         table = make_table(registry)
         late = [intents.open_intent(registry, table) for _ in range(2)]
         for intent in late:

@@ -173,10 +173,9 @@ def test_nobody_takes_over_in_the_middle_of_a_registration(registry: Registry) -
         assert taking.result().fence == lease.fence + 1
 
 
+@pytest.mark.on("postgresql")
 def test_a_transaction_that_is_paused_under_a_lease_keeps_nobody_from_it_for_much_longer(registry: Registry) -> None:
     """A paused process sends nothing: PostgreSQL then ends its transaction, and with it the lock on the lease's row."""
-    if registry.database.is_sqlite:
-        return  # one writer at a time, whatever it does
     lease = leases.acquire(registry, "flush:1", seconds=0.2)
     with pytest.raises(LakewardError), registry.database.transaction() as paused:
         leases.check(paused, lease)
