@@ -16,7 +16,8 @@ class LakewardError(Exception):
     answer: str | None = None  # what a client over HTTP is told where the message names what is the server's own
 
     def __init_subclass__(cls, status: int | None = None) -> None:
-        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        if "code" not in vars(cls):
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         cls.status = cls.status if status is None else status
 
 

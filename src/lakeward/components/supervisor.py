@@ -58,7 +58,10 @@ def configured(kind: Callable[..., T], table: str, values: Mapping[str, Any]) ->
     for name in values:
         if name not in known:
             raise InvalidSetting(f"[{table}] has no setting {name!r}; it knows {', '.join(known)}")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except InvalidSetting as error:
+        raise InvalidSetting(f"[{table}] {error}") from error
 
 
 _NOT_IN_FILES = frozenset({"default", "retry", "spark", "subscriptions"})

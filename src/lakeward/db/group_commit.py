@@ -245,6 +245,8 @@ class GroupCommit:
                 _run(connection, group[1:], clock)
                 has_run = True
         except BaseException as error:
+            if isinstance(error, (DatabaseError, RegistryUnavailable)):
+                self._count_failure()
             told: RegistryUnavailable | None = None
             if isinstance(error, CommitUnknown):
                 told = CommitUnknown(str(error))
@@ -272,8 +274,6 @@ class GroupCommit:
         self, leader: _Member[Any], group: list[_Member[Any]], error: BaseException, told: RegistryUnavailable | None
     ) -> None:
         """Tell a group of its transaction's error. Without `told` nothing is committed, and each member runs again alone."""
-        if isinstance(error, (DatabaseError, RegistryUnavailable)):
-            self._count_failure()
         others = [each for each in group if each is not leader]
         if told is not None:
             for each in others:

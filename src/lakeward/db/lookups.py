@@ -115,6 +115,8 @@ class Lookups:
         database = self._database
         try:
             own = self._own()
+            if database.file is not None:
+                database.file.check()
             own.is_busy = True
             ready = prepared.ready(database.engine.dialect, parameters)
             if database.is_sqlite:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakeward.errors import RegistryLost
 from lakeward.lake import connect
 from tests.support.shell import invoke
 
@@ -112,3 +115,27 @@ def test_a_new_registry_takes_the_place_of_one_that_is_gone_as_the_refusal_says(
     for command in (("db", "upgrade"), ("db", "adopt"), CREATE):
         done = invoke(*command, *options)
         assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_nothing_is_answered_from_a_file_that_is_not_the_registry_any_more(tmp_path: Path, is_replaced: bool) -> None:
+    """Least of all that a batch is there: whoever is told so does not send it again."""
+    path = tmp_path / "registry.db"
+    with connect(path, tmp_path / "w") as lake:
+        lake.create_table("shop.t", {"id": "long"})
+        rows, batch = [{"id": 1}], ("stream", "first")
+        assert lake.append("shop.t", rows, batch).rows == 1
+        assert lake.append("shop.t", rows, batch).replayed
+        if is_replaced:
+            shutil.copy(path, tmp_path / "older.db")
+            os.replace(tmp_path / "older.db", path)
+        else:
+            path.unlink()
+        for ask in (
+            lambda: lake.append("shop.t", rows, batch),
+            lambda: lake.table("shop.t"),
+            lambda: lake.metadata("shop.t"),
+            lambda: lake.log.append("events", [b"x"]),
+        ):
+            with pytest.raises(RegistryLost, match="deleted or replaced"):
+                ask()

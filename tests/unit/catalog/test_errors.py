@@ -71,6 +71,17 @@ def test_every_error_of_lakeward_has_a_status_of_http() -> None:
     assert all(400 <= kind.status <= 599 for kind in kinds)
 
 
+def test_an_error_may_name_a_code_and_a_status_of_its_own() -> None:
+    class OddColour(errors.InvalidInput):
+        code, status = "odd_color", 422
+
+    class OddShape(OddColour):
+        pass
+
+    assert (OddColour.code, OddColour.status) == ("odd_color", 422)
+    assert (OddShape.code, OddShape.status) == ("odd_shape", 422)
+
+
 @pytest.mark.parametrize(
     "error",
     [
