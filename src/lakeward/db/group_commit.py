@@ -242,6 +242,7 @@ class GroupCommit:
                 began = time.perf_counter()
                 member.result = member.work(connection, clock)
                 group = self._take(line)
+                followed = time.perf_counter()
                 _run(connection, group[1:], clock)
                 has_run = True
         except BaseException as error:
@@ -265,7 +266,7 @@ class GroupCommit:
         committed = [each for each in group if each.state is not _State.ALONE]
         self._count(
             [each.table_id for each in committed if each.table_id is not None],
-            [began - each.came for each in committed],
+            [(began if each is member else followed) - each.came for each in committed],
             len(group),
         )
         _wake(group, lambda each: _State.ALONE if each.state is _State.ALONE else _State.COMMITTED)

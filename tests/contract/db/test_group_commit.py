@@ -111,6 +111,30 @@ def test_a_thread_that_comes_alone_needs_no_savepoint_and_no_other_thread(regist
     assert registry.group_commit.status().groups == 0
 
 
+def test_a_member_has_waited_until_its_own_work_began(registry: Registry) -> None:
+    """Those behind the leader come while it works."""
+    table = make_table(registry)
+    came, goes = threading.Event(), threading.Event()
+
+    def lead(_connection: sa.Connection, clock: dialect.Clock) -> None:
+        clock()
+        came.set()
+        assert goes.wait(60)
+
+    before = registry.group_commit.status()
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(committing(registry, table, lead))
+        assert came.wait(60)
+        others = [pool.submit(committing(registry, table, lambda _, clock: clock())) for _ in range(3)]
+        wait_for(registry, 4)
+        goes.set()
+        for each in (first, *others):
+            each.result()
+    after = registry.group_commit.status()
+    assert after.largest_group == 4
+    assert after.waited_seconds > before.waited_seconds
+
+
 def test_members_that_fail_do_not_take_the_others_with_them(registry: Registry) -> None:
     table = make_table(registry)
     known = register(registry, table, [1, 2]).files[0]
