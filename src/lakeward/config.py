@@ -42,6 +42,7 @@ class Settings:
     feed_keep_seconds: float = 604_800.0  # how long the feed waits for a subscriber that is not seen, 7 days
     schema_cache_entries: int = 10_000  # metadata versions of tables that one handle keeps in memory
     schema_cache_bytes: int = 67_108_864  # and what they may take there, 64 MiB
+    merge_in_process_bytes: int = 67_108_864  # compaction merges a group of files up to this without Spark, 64 MiB
     hold_timeout_seconds: float = 5.0  # how long a load waits where it may not commit, before it answers 503
     s3_endpoint: str | None = None
     s3_region: str | None = None
@@ -122,6 +123,7 @@ _LEAST = {
     "footer_limit": 0,
     "schema_cache_entries": 0,
     "schema_cache_bytes": 0,
+    "merge_in_process_bytes": 0,
     "hold_timeout_seconds": 0,
 }
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")

@@ -1,21 +1,32 @@
-"""Compaction by Spark: the same rows before and after for every reader, in fewer files, sorted, with row ids kept."""
+"""Compaction by Spark and without: the same rows before and after for every reader, in fewer files, sorted, with row ids kept."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
+import lakeward
 from lakeward import Lake
+from lakeward.arrow import merge
 from lakeward.components.compactor import Compactor, CompactorConfig
+from lakeward.config import Settings
+from lakeward.maintenance.compaction import Compacted, compact_table
+from lakeward.names import TableName
 from lakeward.ops import error_log, runs
 from lakeward.ops.records.operations import SyncRunStatistics, SyncStatus
 from lakeward.tables import compaction
@@ -25,6 +36,27 @@ from tests.support.waiting import until
 
 NAME = "sales.orders"
 SCHEMA = {"id": "long", "name": "string", "tags": "list<string>", "place": "struct<city: string, no: int>"}
+
+
+@pytest.fixture(params=["spark", "here"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
+    """One that merges everything by Spark, or nothing."""
+    limit = {"spark": 0, "here": Settings().merge_in_process_bytes}[request.param]
+    with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse", merge_in_process_bytes=limit) as opened:
+        yield opened
+
+
+BY_SPARK = pytest.mark.parametrize("lake", ["spark"], indirect=True)
+
+
+def compact(lake: Lake, spark: SparkSession, name: TableName = NAME, **options: Any) -> Compacted:
+    """Compaction by Spark where the lake says so, else without any."""
+
+    def session() -> SparkSession:
+        assert lake.registry.settings.merge_in_process_bytes == 0, "Spark was asked for"
+        return spark
+
+    return compact_table(lake.registry, lake.table(name), session, **options)
 
 
 def rows(start: int, count: int = 30) -> list[dict[str, Any]]:
@@ -63,7 +95,7 @@ def test_rows_are_the_same_in_one_file_a_partition_for_spark_pyiceberg_and_scan(
     expected = by_id(lake.scan(NAME).read_all())
     if is_flushed:
         lake.flush(NAME)
-    result = lake.compact(NAME, spark)
+    result = compact(lake, spark)
     assert (result.jobs, result.files_before, result.files_after, result.rows) == (1, 18, 3, 180)
     assert result.bytes_after < result.bytes_before
     assert sorted(file.partition_path for file in lake.files(NAME)) == ["name=n0", "name=n1", "name=n2"]
@@ -84,7 +116,7 @@ def test_files_are_sorted_as_the_table_says_and_those_of_one_partition_do_not_ov
         lake.append(NAME, pa.table({"id": values, "text": [f"{v * 2654435761 % 2**32:x}" * 4 for v in values]}))
     size = sum(file.file_size for file in lake.files(NAME))
     lake.set_properties(NAME, {properties.COMPACTION_SIZE.name: str(size * 10 // 23)})  # 2.3 files of it
-    assert lake.compact(NAME, spark).rows == 60_000
+    assert compact(lake, spark).rows == 60_000
     found = lake.files(NAME)
     assert 1 < len(found) < 6
     assert {file.sort_order_id for file in found} == {1}
@@ -103,12 +135,20 @@ def test_in_format_version_3_rows_keep_their_ids_and_when_they_last_changed(lake
     lake.flush(NAME)
     query = f"SELECT id, _row_id, _last_updated_sequence_number FROM {NAME} ORDER BY id"
     before = spark.sql(query).collect()
-    assert lake.compact(NAME, spark).files_after == 1
+    assert compact(lake, spark).files_after == 1
     assert spark.sql(query).collect() == before
     lake.append(NAME, rows(1_000))
     after = spark.sql(query).collect()
     assert after[: len(before)] == before
     assert len({row["_row_id"] for row in after}) == len(after) == 210
+    for number in range(5):
+        lake.append(NAME, rows(2_000 + number * 30))
+    lake.flush(NAME)
+    before = spark.sql(query).collect()
+    result = compact(lake, spark)
+    assert (result.files_before, result.files_after) == (7, 1)
+    assert spark.sql(query).collect() == before
+    assert lake.files(NAME)[0].statistics.value_counts.keys() <= {1, 2, 3, 4, 5, 6, 7}, "of the table's columns alone"
 
 
 def test_many_tiny_files_are_read_by_several_tasks_into_one_sorted_file_with_the_rows_ids(
@@ -119,7 +159,7 @@ def test_many_tiny_files_are_read_by_several_tasks_into_one_sorted_file_with_the
     lake.flush(NAME)
     query = f"SELECT id, _row_id FROM {NAME} ORDER BY id"
     before = spark.sql(query).collect()
-    result = lake.compact(NAME, spark)
+    result = compact(lake, spark)
     assert (result.files_before, result.files_after) == (120, 1)
     (file,) = lake.files(NAME)
     ids = pq.read_table(file.file_path.removeprefix("file://"), partitioning=None)["id"].to_pylist()
@@ -138,9 +178,77 @@ def test_files_of_earlier_schemas_are_merged_by_field_id(lake: Lake, spark: Spar
     for i in range(4):
         lake.append(NAME, [{"id": 2**40 + i, "new": "c", "more": 1.5}])
     expected = by_id(lake.scan(NAME).read_all())
-    assert lake.compact(NAME, spark).files_after == 1
+    assert compact(lake, spark).files_after == 1
     assert seen(lake, spark) == expected
     assert expected[0] == {"id": 1, "more": None, "new": "a"}
+    assert_nothing_left_over(lake, NAME)
+
+
+@BY_SPARK
+@pytest.mark.parametrize("sort_by", [["name desc", "n"], ["bucket(3, id)", "ratio"], []])
+def test_both_ways_make_the_same_files_of_the_same_rows(lake: Lake, spark: SparkSession, sort_by: list[str]) -> None:
+    schema = {
+        "id": "long", "n": "int", "ratio": "double", "name": "string", "at": "timestamptz", "day": "date", "code": "uuid",
+        "price": "decimal(9, 2)", "raw": "binary", "tags": "list<string>", "place": "struct<city: string, no: int>",
+        "more": "map<string, double>",
+    }  # fmt: skip
+    for name in ("sales.spark", "sales.here"):
+        lake.create_table(name, schema, partition_by=["truncate(1, name)"], sort_by=sort_by)
+        for number in range(6):
+            lake.append(name, [various(number * 40 + i) for i in range(40)])
+    settings = lake.registry.settings
+    with lakeward.connect(settings.registry, settings.warehouse) as other:
+        results = [compact(lake, spark, "sales.spark"), compact(other, spark, "sales.here")]
+    assert [(each.files_before, each.files_after, each.rows) for each in results] == [(18, 3, 240)] * 2
+    assert made(lake, "sales.here") == made(lake, "sales.spark")
+
+
+def various(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "n": None if number % 7 == 0 else number % 11,
+        "ratio": math.nan if number % 5 == 0 else -number / 3,
+        "name": f"{'abc'[number % 3]}-{number * 7919 % 101:03}-{'long' * 9}",
+        "at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number * 37 % 1_000),
+        "day": date(1969, 12, 1) + timedelta(days=number),
+        "code": UUID(int=(number * 7919 % 256) << 120),
+        "price": Decimal(number * 7 - 500).scaleb(-2),
+        "raw": bytes([255 - number]) * 20,
+        "tags": ["x"] * (number % 3) or None,
+        "place": {"city": f"c{number % 4}", "no": None},
+        "more": {"k": 1.5},
+    }
+
+
+def made(lake: Lake, name: str) -> list[dict[str, Any]]:
+    """What files are but for their sizes, with their rows in the order that these have."""
+    found = []
+    for file in lake.files(name):
+        statistics = msgspec.structs.asdict(file.statistics)
+        del statistics["column_sizes"]
+        rows = pq.read_table(file.file_path.removeprefix("file://"), partitioning=None).to_pylist()
+        if not file.sort_order_id:
+            rows.sort(key=lambda row: row["id"])
+        found.append(
+            {"partition": file.partition_key, "order": file.sort_order_id, "rows": repr(rows), "statistics": statistics}
+        )
+    return sorted(found, key=lambda each: (each["partition"], each["rows"]))
+
+
+@pytest.mark.parametrize("lake", ["here"], indirect=True)
+def test_groups_that_take_too_much_memory_to_sort_are_merged_by_spark(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table(NAME, {"id": "long", "name": "string"}, partition_by=["name"], sort_by=["id"])
+    for number in range(6):
+        lake.append(NAME, [{"id": i, "name": "few"} for i in range(number, number + 2)])
+        lake.append(NAME, [{"id": i, "name": "many"} for i in range(number, number + 500)])
+    expected = by_id(lake.scan(NAME).read_all())
+    monkeypatch.setattr(merge, "MAX_HELD_BYTES", 4_000)
+    result = lake.compact(NAME, spark)
+    assert (result.jobs, result.files_after, result.rows) == (1, 2, 3_012)
+    lake.flush(NAME)
+    assert sorted(seen(lake, spark), key=repr) == sorted(expected, key=repr)
     assert_nothing_left_over(lake, NAME)
 
 
@@ -155,10 +263,10 @@ def test_files_of_an_earlier_partition_spec_are_left_alone_until_the_table_asks_
     expected = by_id(lake.scan(NAME).read_all())
     (left,) = lake.plan_compaction(NAME).left
     assert (left.files, left.state) == (6, "committed") and "earlier partition spec 0" in left.why
-    assert (lake.compact(NAME, spark).files_before, lake.compact(NAME, spark).jobs) == (18, 0)
+    assert (compact(lake, spark).files_before, compact(lake, spark).jobs) == (18, 0)
     assert sorted(file.spec_id for file in lake.files(NAME)) == [0] * 6 + [1] * 3
     lake.set_properties(NAME, {properties.COMPACTION_SPECS.name: "true"})
-    result = lake.compact(NAME, spark)
+    result = compact(lake, spark)
     assert (result.files_before, result.files_after, result.rows) == (6, 3, 180)
     assert {file.spec_id for file in lake.files(NAME)} == {1}
     lake.flush(NAME)
@@ -166,11 +274,12 @@ def test_files_of_an_earlier_partition_spec_are_left_alone_until_the_table_asks_
     assert_nothing_left_over(lake, NAME)
 
 
+@BY_SPARK
 def test_json_lines_become_parquet_and_so_are_seen_by_engines(lake: Lake, spark: SparkSession) -> None:
     fill(lake, 2, format="json", partition_by=["name"])
     expected = by_id(lake.scan(NAME).read_all())
     assert spark.table(NAME).count() == 0
-    result = lake.compact(NAME, spark)
+    result = compact(lake, spark)
     assert (result.jobs, result.files_before, result.files_after, result.rows) == (1, 6, 3, 60)
     table = lake.table(NAME)
     assert (table.row_count, table.landing_row_count, table.landing_file_count) == (60, 0, 0)
@@ -201,10 +310,10 @@ def test_appends_and_flushes_go_on_during_compaction_and_no_row_is_lost_or_doubl
 
     thread = threading.Thread(target=ingest)
     thread.start()
-    done = [lake.compact(NAME, spark) for _ in range(4)]
+    done = [compact(lake, spark) for _ in range(4)]
     stop.set()
     thread.join()
-    done.append(lake.compact(NAME, spark))
+    done.append(compact(lake, spark))
     assert not failed
     assert sum(result.jobs for result in done) >= 2
     ids = [row["id"] for row in seen(lake, spark)]
@@ -220,18 +329,16 @@ def test_a_partition_that_leaves_during_the_rewrite_costs_its_own_part_of_the_jo
     left: list[int] = []
     tried: list[tuple[int, int, int]] = []
 
-    def session() -> SparkSession:
+    def leave(_: object) -> bool:
         left.append(lake.retire_partitions(NAME, [{"name": "n1"}]))  # after the plan, before the rewrite
         lake.registry.engine(lake.table(NAME).location).delete([gone], below=lake.table(NAME).location)
-        return spark
+        return True
 
     (gone, *_) = [file.file_path for file in lake.files(NAME) if file.partition_path == "name=n1"]
-    from lakeward.maintenance.compaction import compact_table
-
-    compact_table(
-        lake.registry,
-        lake.table(NAME),
-        session,
+    compact(
+        lake,
+        spark,
+        may_run=leave,
         on_job=lambda job, done: tried.append((len(job.files), done.conflicts, done.files_after)),
     )
     # The job of all partitions has lost; then each is tried by itself, and the one that has left loses alone.
@@ -248,23 +355,24 @@ def test_names_and_values_with_odd_characters_are_compacted(lake: Lake, spark: S
     lake.create_table(name, {"id": "long", "we ird": "string"}, partition_by=["`we ird`"])
     for i in range(5):
         lake.append(name, [{"id": i, "we ird": "a/b %=é"}, {"id": i, "we ird": None}])
-    assert lake.compact(name, spark).files_after == 2
+    assert compact(lake, spark, name).files_after == 2
     assert lake.audit(name).findings == []
     assert lake.scan(name).read_all().num_rows == 10
     assert compaction.candidates(lake.registry, lake.table(name), 1 << 30) == []
 
 
-def test_a_compaction_by_spark_is_one_run(lake: Lake, spark: SparkSession) -> None:
+def test_a_compaction_is_one_run(lake: Lake, spark: SparkSession) -> None:
     fill(lake, partition_by=["name"])
     lake.flush(NAME)
-    result = lake.compact(NAME, spark)
+    result = compact(lake, spark)
     run, *appends = runs.list_runs(lake.registry)
     assert (run.status, run.source_info) == (SyncStatus.COMPLETED, {"component": "compactor"})
     assert run.statistics == SyncRunStatistics(records_processed=180, bytes_processed=result.bytes_before)
-    lake.compact(NAME, spark)
+    compact(lake, spark)
     assert runs.list_runs(lake.registry) == [run, *appends], "where there is nothing to do, there is no run"
 
 
+@BY_SPARK
 def test_a_stop_gives_up_what_spark_has_not_begun_and_leaves_all_as_it_was(lake: Lake, spark: SparkSession) -> None:
     fill(lake)
     before = {file.file_path for file in lake.files(NAME)}

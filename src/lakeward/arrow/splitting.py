@@ -159,7 +159,14 @@ def _check_value(term: Term, raw: Any) -> None:
 
 
 def sort(table: pa.Table, order_fields: Sequence[Document], order_terms: Sequence[Term]) -> pa.Table:
-    """A table's rows in a sort order. NaN counts as larger than every number, as Iceberg has it."""
+    """A table's rows in a sort order; see `places`."""
+    return table.take(places(table, order_fields, order_terms))
+
+
+def places(table: pa.Table, order_fields: Sequence[Document], order_terms: Sequence[Term]) -> pa.Array:
+    """The rows' places in a sort order: which row comes first, and so on. Equal rows stay in the order in which they came. NaN
+    counts as larger than every number, as Iceberg has it.
+    """
     columns: list[pa.Array] = []
     keys: list[tuple[str, str, str]] = []
     for field, term in zip(order_fields, order_terms, strict=True):
@@ -170,4 +177,4 @@ def sort(table: pa.Table, order_fields: Sequence[Document], order_terms: Sequenc
             keys.append((str(len(columns)), direction, nulls))
             columns.append(each)
     by = pa.table(columns, names=[key[0] for key in keys])
-    return table.take(pc.sort_indices(by, sort_keys=keys))
+    return pc.sort_indices(by, sort_keys=keys)

@@ -13,6 +13,7 @@ from lakeward.arrow import splitting, statistics
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.file_writer import FileSink, NewSink, Part, checksum_of, partition_terms, write_files
 from lakeward.arrow.target import TableTarget, WriteTarget, arrow_schema
+from lakeward.iceberg.types import LAST_FIELD_ID
 from lakeward.storage.parquet_footers import encode_footer
 from lakeward.tables.records.files import DataFile
 from lakeward.tables.records.tables import Document
@@ -94,25 +95,32 @@ class ParquetSink(FileSink):
         )
 
     def _write_group(self, writer: Any, table: pa.Table) -> None:
+        table = self._in_order(table)
         for batch in table.to_batches():
             statistics.add_counts(self._nans, statistics.nan_counts(batch, self._leaves))
             self._uuids.add(batch)
-        if self._order:
-            table = splitting.sort(table, self._order, self._order_terms)
         writer.write_table(table, row_group_size=table.num_rows)
         self._groups += 1
+
+    def _in_order(self, table: pa.Table) -> pa.Table:
+        return splitting.sort(table, self._order, self._order_terms) if self._order else table
+
+    @property
+    def _is_sorted(self) -> bool:
+        return self._groups == 1
 
     def _data_file(self, size: int, checksum: str) -> DataFile:
         (footer,) = self._footer
         target = self._target
-        ids = [leaf.field_id for leaf in self._leaves]
+        # Reserved fields, such as those of row lineage, are no columns of the table.
+        ids = [leaf.field_id if leaf.field_id <= LAST_FIELD_ID else None for leaf in self._leaves]
         return DataFile(
             path=self._location,
             size=size,
             row_count=footer.num_rows,
             schema_id=target.schema["schema-id"],
             spec_id=target.spec["spec-id"],
-            sort_order_id=target.sort_by["order-id"] if self._groups == 1 else 0,
+            sort_order_id=target.sort_by["order-id"] if self._is_sorted else 0,
             partition=self._part.values,
             partition_path=self._part.path,
             statistics=self._uuids.merged(statistics.from_footer(footer, target.schema, self._nans, ids=ids)),
@@ -121,6 +129,17 @@ class ParquetSink(FileSink):
             is_compressed=target.is_compressed,
             footer=encode_footer(footer),
         )
+
+
+class SortedSink(ParquetSink):
+    """One Parquet file of rows that come in the table's sort order, however many row groups they make."""
+
+    def _in_order(self, table: pa.Table) -> pa.Table:
+        return table
+
+    @property
+    def _is_sorted(self) -> bool:
+        return True
 
 
 def columns_with_statistics(schema: Document) -> bool | list[str]:

@@ -38,7 +38,7 @@ Record: TypeAlias = TableFile | StatsRow
 HOUR = 3_600.0
 FINISH_SECONDS = 3.0  # that a stop leaves to jobs in hand before it tells Spark to end them
 STOP_SECONDS = 4.0  # that a stop takes at most
-NO_SPARK = "the compactor has no Spark: give CompactorConfig(spark=...), or a Lake"
+NO_SPARK = "the compactor has no Spark, which large groups need: give CompactorConfig(spark=...), or a Lake"
 
 
 class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class CompactorConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int = 1  # tables that are compacted at once
     bytes_per_hour: int | None = None  # None: no limit; a job larger than the limit runs when nothing else has
     retry: RetryConfig = RetryConfig(initial_delay=30.0, max_delay=3_600.0)  # of a table whose compaction failed
-    spark: Callable[[], SparkSession] | None = None  # None: the lake's own; without a lake, only JSON lines are done
+    spark: Callable[[], SparkSession] | None = None  # None: the lake's own; without a lake, only what needs none
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -220,7 +220,7 @@ class Compactor(OwnComponent[Record]):
 
         def may_run(job: Job) -> bool:
             nonlocal put_off
-            can = self._spark is not None or job.state == "landing"
+            can = self._spark is not None or not compaction.needs_spark(self._registry, job)
             if not can:
                 self._count(last_error=NO_SPARK)
             allowed = can and not self._stopping.is_set() and self._budget.take(job.bytes)

@@ -16,6 +16,7 @@ from lakeward.tables.records.tables import Document
 TypeDocument: TypeAlias = "str | Document"
 
 UNNUMBERED = 0  # the id of a nested field that has not been given one yet
+LAST_FIELD_ID = 2147483447  # those above are reserved (specification, 'Reserved Field IDs')
 
 _SIMPLE = {
     "boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid", "binary",

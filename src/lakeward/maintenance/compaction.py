@@ -2,6 +2,8 @@
 
 A job writes under an intent like any write, holds nothing, and swaps its files in one short transaction. If a file that it has
 read has left meanwhile, ingest was quicker: the job's files are given up, and the next plan tries again.
+
+JSON lines and small groups are written in this process, larger groups by Spark: by the same rules, with the same rows.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEASE_SECONDS = 30.0
+LOOK_SECONDS = 0.2  # between two looks at whether a job that waits for its turn is to stop
+
+_one_merge = threading.Lock()  # in this process at a time: each may hold the rows of a group
 
 Sessions: TypeAlias = "Callable[[], SparkSession]"  # asked for the first job that needs Spark
 
@@ -67,7 +72,7 @@ def compact_table(
     A job of several partitions that loses to ingest is tried once more, a partition at a time.
 
     Args:
-        session: gives a Spark session on this lake's catalog; not called where JSON lines are all there is.
+        session: gives a Spark session on this lake's catalog; not called where no job `needs_spark`.
         may_run: asked before each job; what it refuses is left.
         on_job: told of each job that is over.
         is_stopped: whether whoever asked for it ends, so that a job which fails was only told to stop.
@@ -91,7 +96,8 @@ def compact_table(
                     result = Compacted(conflicts=1)
                 else:
                     is_last = not waiting and failed is None
-                    result = run_job(registry, found, job, session, lease=lease, run=run.of_job(is_last=is_last))
+                    counted = run.of_job(is_last=is_last)
+                    result = run_job(registry, found, job, session, lease=lease, run=counted, is_stopped=is_stopped)
             except (LeaseLost, RegistryUnavailable, TableNotFound):
                 raise
             except Exception as error:
@@ -162,6 +168,12 @@ def lease_name(table: Table) -> str:
     return f"compact:{table.table_uuid}"
 
 
+def needs_spark(registry: Registry, job: Job) -> bool:
+    """Whether a job has a group that is too large to be merged in this process."""
+    limit = registry.settings.merge_in_process_bytes
+    return job.state != "landing" and any(group.bytes > limit for group in job.groups)
+
+
 def run_job(
     registry: Registry,
     planned: Plan,
@@ -170,6 +182,7 @@ def run_job(
     *,
     lease: Lease | None = None,
     run: Recorder | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Compacted:
     """Write a job's files anew and swap them. Whatever goes wrong, the old files stay, and the new ones are given up.
 
@@ -177,6 +190,7 @@ def run_job(
     plan went by, or where the job fails and the metadata has moved on meanwhile, that is a conflict.
 
     Raises:
+        Stopped: `is_stopped` said so while small groups were merged here.
         DataLoss: the new files have other rows than the old ones.
         LeaseLost: another compactor has taken over.
         StorageError, RegistryUnavailable, and what Spark raises.
@@ -196,8 +210,10 @@ def run_job(
             old = compaction.rows_of(registry, table.table_id, job.files)
             if job.state == "landing":
                 made = _arrow(target, versions, old)
-            else:
+            elif needs_spark(registry, job):
                 made = _spark(registry, target, versions, job, old, session())
+            else:
+                made = _merged(registry, target, versions, job, old, session, is_stopped)
             is_outlived = outlived.is_set()
             compaction.swap(registry, table, intent, job.files, made, lease=lease, run=run, outlived=is_outlived)
     except (LeaseLost, RegistryUnavailable):
@@ -261,6 +277,39 @@ def _spark(
     )
     target.engine.delete_prefix(prefix)
     return made
+
+
+def _merged(
+    registry: Registry,
+    target: TableTarget,
+    versions: Sequence[TableMetadata],
+    job: Job,
+    old: Sequence[RegisteredFile],
+    session: Sessions,
+    is_stopped: Callable[[], bool],
+) -> list[DataFile]:
+    """Small groups, here; by Spark where that cannot be."""
+    from lakeward.arrow.merge import NotHere, merge
+
+    def check() -> None:
+        if is_stopped():
+            raise Stopped(f"the compaction of {target.table.identifier} was told to stop")
+
+    by_id = {file.file_id: file for file in old}
+    made: list[DataFile] = []
+    while not _one_merge.acquire(timeout=LOOK_SECONDS):
+        check()
+    try:
+        for group in job.groups:
+            files = [by_id[file.file_id] for file in group.files]
+            made += merge(target, versions, files, group.expected, check)
+        return made
+    except NotHere as error:
+        log.info("compaction_needs_spark", table=str(target.table.identifier), why=str(error))
+    finally:
+        _one_merge.release()
+    target.engine.delete([file.path for file in made], below=target.intent.prefix)
+    return _spark(registry, target, versions, job, old, session())
 
 
 def _arrow(target: TableTarget, versions: Sequence[TableMetadata], old: Sequence[RegisteredFile]) -> list[DataFile]:

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FOOTER_THREADS = 8
-_LAST_FIELD_ID = 2147483447  # those above are reserved (Iceberg specification, 'Reserved Field IDs')
-
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 # pyarrow's names of codecs -> parquet-java's, where they differ.
@@ -395,7 +393,7 @@ def _by_field(content: Document, name: str) -> dict[int, Any]:
     """One map of the metrics, without reserved fields: a staged file of format version 3 has null columns of row lineage."""
     pairs = content.get(name) or {"keys": [], "values": []}
     both = zip(pairs["keys"], pairs["values"], strict=True)
-    return {key: value for key, value in both if key <= _LAST_FIELD_ID}
+    return {key: value for key, value in both if key <= types.LAST_FIELD_ID}
 
 
 def _completed(files: Sequence[DataFile], engine: StorageEngine, loaded: Loaded) -> list[DataFile]:

@@ -282,15 +282,28 @@ def test_a_dropped_table_and_one_that_is_switched_off_are_passed_over(lake: Lake
     assert (working.metrics().failures, working.metrics().waiting) == (0, 0)
 
 
-def test_without_spark_parquet_is_left_and_the_metrics_say_why(lake: Lake) -> None:
-    make_table(lake, NAME)
+def test_without_spark_large_groups_are_left_and_the_metrics_say_why(made_url: str, tmp_path: Path) -> None:
+    with open_lake(made_url, tmp_path, merge_in_process_bytes=0) as lake:
+        make_table(lake, NAME)
+        for _ in range(5):
+            lake.append(NAME, ROWS)
+        working = compactor(lake)
+        working.on_refresh()
+        assert working.run_once().jobs == 0
+        assert "no Spark" in (working.metrics().last_error or "")
+        assert len(lake.files(NAME)) == 5
+
+
+def test_without_spark_small_groups_are_merged(lake: Lake) -> None:
+    make_table(lake, NAME, partition_by=["name"])
     for _ in range(5):
         lake.append(NAME, ROWS)
     working = compactor(lake)
     working.on_refresh()
-    assert working.run_once().jobs == 0
-    assert "no Spark" in (working.metrics().last_error or "")
-    assert len(lake.files(NAME)) == 5
+    result = working.run_once()
+    assert (result.jobs, result.files_before, result.files_after, result.rows) == (1, 15, 3, 30)
+    assert working.metrics().last_error is None
+    assert_nothing_left_over(lake, NAME)
 
 
 def test_committed_files_of_a_held_table_are_left_until_it_is_let_go(lake: Lake) -> None:
