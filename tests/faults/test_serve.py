@@ -104,7 +104,7 @@ def a_java_that_never_comes_up(folder: Path) -> Iterator[dict[str, str]]:
 def test_a_server_is_told_to_end_while_spark_is_starting_and_ends_within_seconds(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/registry.db"
     config = tmp_path / "lakeward.toml"
-    config.write_text("[components.compactor]\ninterval_seconds = 0.2\n")
+    config.write_text("merge_in_process_bytes = 0\n[components.compactor]\ninterval_seconds = 0.2\n")
     with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse") as lake:
         lake.create_table("shop.orders", {"id": "long"})
         for number in range(12):
@@ -143,7 +143,7 @@ def test_a_server_where_there_is_no_lakehouse_asks_for_create(tmp_path: Path) ->
 def test_a_server_is_told_to_end_during_a_compaction_and_its_runs_say_what_was_done(tmp_path: Path) -> None:
     names = [f"shop.t{number}" for number in range(4)]
     config = tmp_path / "lakeward.toml"
-    config.write_text("[components.compactor]\ninterval_seconds = 0.2\n")
+    config.write_text("merge_in_process_bytes = 0\n[components.compactor]\ninterval_seconds = 0.2\n")
     with lakeward.connect(tmp_path / "registry.db", tmp_path / "warehouse", durable=False) as lake:
         for name in names:
             lake.create_table(name, {"id": "long"})

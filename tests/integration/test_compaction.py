@@ -200,7 +200,18 @@ def test_both_ways_make_the_same_files_of_the_same_rows(lake: Lake, spark: Spark
     with lakeward.connect(settings.registry, settings.warehouse) as other:
         results = [compact(lake, spark, "sales.spark"), compact(other, spark, "sales.here")]
     assert [(each.files_before, each.files_after, each.rows) for each in results] == [(18, 3, 240)] * 2
-    assert made(lake, "sales.here") == made(lake, "sales.spark")
+    by_spark, by_us = made(lake, "sales.spark"), made(lake, "sales.here")
+    for ours, theirs in zip(by_us, by_spark, strict=True):
+        # As with appends, Spark's writer tells nothing of uuids, nor of what is below lists and maps.
+        assert ours["statistics"]["value_counts"].keys() - theirs["statistics"]["value_counts"].keys() == {
+            7,
+            13,
+            16,
+            17,
+        }
+        for name, known in ours["statistics"].items():
+            ours["statistics"][name] = {key: known[key] for key in known if key not in (7, 13, 16, 17)}
+    assert by_us == by_spark
 
 
 def various(number: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def serve(
 
     Meanwhile the components run, what crashed writers left behind is deleted, topics' retention is enforced, silent sync runs are given up, old operations metadata and
     superseded metadata files go, and the registry's database is looked after. A component that another process runs stands by.
-    Only a Lake lets the compactor use Spark, which it starts when it needs it.
+    Only a Lake lets the compactor use Spark, which it starts for the first large group.
 
     The settings say which components run and how ([components.<name>], [astha]), and how long operations metadata is kept;
     `components` leaves only some of them.

@@ -23,7 +23,7 @@ def compact(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and why, and do nothing.")] = False,
     limit: LimitOption = 50,
 ) -> None:
-    """Merge small files; make Parquet of JSON lines.
+    """Merge small files; make Parquet of JSON lines. Spark is started for large groups alone.
 
     Appends go on meanwhile; where one is quicker, the job gives way and is planned again next time.
     """

@@ -26,7 +26,7 @@ def serve(
 
     The components run here: schemas, snapshots, compaction, Iceberg's metadata. What dead writers left behind is cleared
     all the time. Of several servers one runs the components, the others stand by. The compactor starts Spark when there is
-    something to merge. Ctrl-C stops all.
+    a large group to merge. Ctrl-C stops all.
     """
     from lakeward.catalog.ending import end_within
     from lakeward.catalog.serve import serve as run

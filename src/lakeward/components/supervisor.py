@@ -155,7 +155,7 @@ def running(
     for longer than its lease, and started again when it takes over.
 
     Args:
-        lake: a Lake lets the compactor use its Spark session; with a registry alone it makes Parquet of JSON lines only.
+        lake: a Lake lets the compactor use its Spark session; with a registry alone it does what needs none.
         others: components with settings of one's own, in place of those of the same name.
         deadline: for what the components have in hand at the end of the block; some seconds for all of them by itself.
 

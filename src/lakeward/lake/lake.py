@@ -293,6 +293,8 @@ class Lake:
     def compact(self, name: TableName, spark: SparkSession | None = None) -> maintenance.compaction.Compacted:
         """Merge a table's small files into larger ones, and make Parquet of JSON lines. Appends go on meanwhile.
 
+        Spark merges groups above the setting `merge_in_process_bytes`: `spark`, or a session that is started for the first.
+
         Raises:
             TableNotFound, InvalidName, InvalidSetting, SparkMissing, JavaMissing.
             LeaseHeld: somebody else is compacting the table.

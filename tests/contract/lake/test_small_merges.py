@@ -102,19 +102,6 @@ def test_a_partition_gets_as_many_files_as_planned_whose_rows_do_not_overlap(lak
     assert_nothing_left_over(lake, NAME)
 
 
-def test_an_initial_default_is_written_into_what_is_merged(lake: Lake) -> None:
-    make_table(lake, NAME, format_version=3)
-    for _ in range(3):
-        lake.append(NAME, ROWS)
-    lake.add_column(NAME, "more", "int", default=7)
-    for _ in range(3):
-        lake.append(NAME, [{"id": 1, "more": 8}])
-    expected = lake.scan(NAME).read_all().to_pylist()
-    assert compact(lake).files_after == 1
-    assert lake.scan(NAME).read_all().to_pylist() == expected
-    assert expected[0] == {"id": 0, "name": "n0", "more": 7}
-
-
 def test_a_merge_that_is_stopped_leaves_all_as_it_was(lake: Lake) -> None:
     make_table(lake, NAME, partition_by=["name"])
     for _ in range(5):
