@@ -17,7 +17,7 @@ from tests.support.s3 import S3
 
 
 @pytest.fixture
-def lake(tmp_path: Path, s3: S3) -> Iterator[lakeward.Lake]:
+def lake(tmp_path: Path, s3: S3, request: pytest.FixtureRequest) -> Iterator[lakeward.Lake]:
     with lakeward.connect(
         registry=tmp_path / "registry.db",
         warehouse=s3.warehouse,
@@ -25,6 +25,7 @@ def lake(tmp_path: Path, s3: S3) -> Iterator[lakeward.Lake]:
         s3_region=s3.region,
         s3_access_key=s3.access_key,
         s3_secret_key=s3.secret_key,
+        **getattr(request, "param", {}),
     ) as opened:
         yield opened
 
@@ -46,6 +47,7 @@ def test_rows_on_object_storage_are_read_by_every_engine(lake: lakeward.Lake, sp
         assert catalog.load_table(name).scan().to_arrow().num_rows == 100
 
 
+@pytest.mark.parametrize("lake", [{"merge_in_process_bytes": 0}, {}], ids=["spark", "here"], indirect=True)
 @pytest.mark.parametrize("is_flushed", [True, False])
 def test_small_files_on_object_storage_are_merged_and_read_back_by_every_engine(
     lake: lakeward.Lake, spark: SparkSession, s3: S3, is_flushed: bool
