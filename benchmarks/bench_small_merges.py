@@ -38,10 +38,11 @@ PROGRAMS = {
 
 
 def run(options: Options, report: Report) -> None:
+    folder = options.folder.resolve()  # as the programs see it, whose paths are relative
     for kind, order in (("plain", []), ("sorted", ["a"])):
-        _fill(options.folder / kind, order)
+        _fill(folder / kind, order)
     for name, program in PROGRAMS.items():
-        source = options.folder / ("sorted" if name.endswith("sorted") else "plain")
+        source = folder / ("sorted" if name.endswith("sorted") else "plain")
         rounds = [_run(program, source) for _ in range(options.pick(3, 7))]
         clock, processor, told = zip(*rounds, strict=True)
         note = "target 5" if name.startswith("without") else ""
@@ -70,7 +71,7 @@ def _run(program: str, source: Path) -> tuple[float, float, list[float]]:
 
     def work() -> None:
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=source, check=True, stdout=subprocess.PIPE, text=True)
         printed.extend(done.stdout.split())
 
     try:
