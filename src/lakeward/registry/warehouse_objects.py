@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from lakeward.db.database import Database
 from lakeward.errors import ObjectNotFound, TableNotFound, TopicNotFound
 from lakeward.registry.sql import warehouses
 from lakeward.storage.engine import StorageEngine
 
+T = TypeVar("T")
+
 _OF_A_TABLE = re.compile(r"[^/]+/[^/]+-[0-9a-f]{8}/")  # as `locations.table_location` makes them
-# Methods of an engine that raise ObjectNotFound.
-_READING = frozenset({"read", "open_input", "size", "modified", "checksum"})
+# Methods of an engine that raise ObjectNotFound: what is read, and on a local disk a file whose folder goes while it is written.
+_OF_AN_OBJECT = frozenset({"read", "open_input", "size", "modified", "checksum", "write", "open_output"})
 
 
 def of_warehouse(engine: StorageEngine, database: Database, below: str) -> StorageEngine:
     """The same engine, but for an object below `below` that is gone with its table or topic.
 
-    Its reading methods raise, in place of ObjectNotFound:
+    Its methods of one object, and `close` of what is written, raise in place of ObjectNotFound:
         TableNotFound, TopicNotFound: there is no live table or topic in whose folder the object would be.
     """
     return cast(StorageEngine, _OfWarehouse(engine, database, below))
@@ -32,18 +34,25 @@ class _OfWarehouse:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._engine, name)
-        return self._reading(attribute) if name in _READING else attribute
+        return self._of_an_object(attribute) if name in _OF_AN_OBJECT else attribute
 
-    def _reading(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _of_an_object(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def read(location: str, *arguments: Any, **options: Any) -> Any:
-            try:
-                return method(location, *arguments, **options)
-            except ObjectNotFound as error:
-                self._raise_if_dropped(location, error)
-                raise
+        def call(location: str, *arguments: Any, **options: Any) -> Any:
+            result = self._told(location, lambda: method(location, *arguments, **options))
+            if method.__name__ == "open_output":
+                close = result.close
+                result.close = lambda: self._told(location, close)
+            return result
 
-        return read
+        return call
+
+    def _told(self, location: str, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except ObjectNotFound as error:
+            self._raise_if_dropped(location, error)
+            raise
 
     def _raise_if_dropped(self, location: str, error: ObjectNotFound) -> None:
         if not location.startswith(self._below):

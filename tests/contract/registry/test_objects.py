@@ -1,7 +1,8 @@
-"""An object that is gone because its table was dropped is told as that, wherever it is read."""
+"""An object that is gone because its table was dropped is told as that, wherever it is read or written."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,20 @@ def test_each_way_to_read_an_object_tells_a_dropped_table_from_a_lost_object(
     make_table(lake, NAME)  # the name used again is another table
     with pytest.raises(TableNotFound):
         read(engine, location)
+
+
+def test_a_file_whose_folder_goes_with_its_table_while_it_is_written(lake: Lake) -> None:
+    table = make_table(lake, NAME)
+    engine = lake.registry.engine(table.location)
+    outputs = [engine.open_output(f"{table.location}/data/{number}/x.parquet") for number in range(2)]
+    folder = Path(table.location.removeprefix("file://"))
+    shutil.rmtree(folder / "data" / "0")
+    with pytest.raises(ObjectNotFound):
+        outputs[0].close()
+    lake.drop_table(NAME, purge=True)
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    with pytest.raises(TableNotFound, match="dropped"), outputs[1]:
+        outputs[1].write(b"x")
 
 
 def test_a_scan_that_was_planned_before_a_drop_says_that_the_table_is_gone(lake: Lake) -> None:
