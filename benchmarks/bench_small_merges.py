@@ -71,7 +71,8 @@ def _run(program: str, source: Path) -> tuple[float, float, list[float]]:
 
     def work() -> None:
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, cwd=source, check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         printed.extend(done.stdout.split())
 
     try:
