@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lakeward.arrow.pruning import Pruner
 
 AT_ONCE = 1_000  # rows, or partitions, that one query asks for
+SMALL = 64  # files of a table that are judged by their rows at once
 FEW = 1_000  # files whose own rows are read before the table's pages
 
 
@@ -47,9 +48,11 @@ def wanted_files(
     if pruner is None or field_ids is None:
         yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
         return
-    partitions = sorted(set(stats.partitions(connection, table_id)))
-    kept = _kept(partitions, pruner)
-    if len(kept) == len(partitions) and not field_ids:
+    counted = stats.partitions(connection, table_id)
+    partitions = sorted({(spec_id, key) for spec_id, key, _ in counted})
+    is_small = sum(count for _, _, count in counted) <= SMALL
+    kept = partitions if is_small else _kept(partitions, pruner)
+    if is_small or (len(kept) == len(partitions) and not field_ids):
         yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
         return
     if len(kept) == len(partitions):

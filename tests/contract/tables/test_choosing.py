@@ -37,6 +37,7 @@ def lake(made_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     for module, name, value in (
         (pages, "SIZE", 4),
         (pages, "PAGES_AT_ONCE", 2),
+        (choosing, "SMALL", 0),
         (choosing, "FEW", 3),
         (choosing, "AT_ONCE", 3),
     ):

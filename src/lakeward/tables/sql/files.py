@@ -26,6 +26,9 @@ def is_duplicate(error: sa.exc.DBAPIError) -> bool:
 _c = table_files.c
 _SELECT = sa.select(*columns(table_files, RegisteredFile))
 _LIVE = _c.set_aside_reason.is_(None)
+_LIVE_AFTER = _SELECT.where(
+    _c.table_id == sa.bindparam("table_id"), _c.file_id > sa.bindparam("after"), _LIVE
+).order_by(_c.file_id)
 _INSERT = Prepared(table_files.insert())
 _NOT_IN_A_SNAPSHOT = sa.and_(_c.snapshot_id.is_(None), _LIVE)
 
@@ -38,16 +41,17 @@ def insert(connection: sa.Connection, rows: Sequence[Mapping[str, Any]], refusal
 
 def live(connection: sa.Connection, table_id: int, after: int = 0, limit: int | None = None) -> list[RegisteredFile]:
     """Live files by file_id, those after `after`."""
-    query = _SELECT.where(_c.table_id == table_id, _c.file_id > after, _LIVE).order_by(_c.file_id).limit(limit)
-    return records(RegisteredFile, connection.execute(query))
+    found = connection.execute(_LIVE_AFTER.limit(limit), {"table_id": table_id, "after": after})
+    return records(RegisteredFile, found)
 
 
 def live_in_pages(connection: sa.Connection, table_id: int, size: int) -> Iterator[RegisteredFile]:
     """Live files by file_id, so many at a time: a driver may hold all rows of a query at once."""
-    after = 0
-    while page := live(connection, table_id, after, size):
+    after: int | None = 0
+    while after is not None:
+        page = live(connection, table_id, after, size)
         yield from page
-        after = page[-1].file_id
+        after = page[-1].file_id if len(page) == size else None
 
 
 def live_by_ids(connection: sa.Connection, table_id: int, file_ids: Iterable[int]) -> list[RegisteredFile]:

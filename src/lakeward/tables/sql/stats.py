@@ -18,6 +18,7 @@ _SELECT = sa.select(*columns(table_stats, TableStats))
 _KEY = ("table_id", "spec_id", "partition_key", "file_type")
 _IS_ROW = sa.and_(*[_c[name] == sa.bindparam(f"key_{name}") for name in _KEY])
 _ONE = Prepared(_SELECT.where(_IS_ROW))
+_PARTITIONS = sa.select(_c.spec_id, _c.partition_key, _c.file_count).where(_c.table_id == sa.bindparam("table_id"))
 _VALUES = ("row_count", "file_count", "total_size", "last_modified", "columns")
 _INSERT = Prepared(table_stats.insert())
 _UPDATE = Prepared(table_stats.update().where(_IS_ROW).values({name: sa.bindparam(f"new_{name}") for name in _VALUES}))
@@ -48,11 +49,9 @@ def of_table(connection: sa.Connection, table_id: int) -> list[TableStats]:
     return records(TableStats, connection.execute(query))
 
 
-def partitions(connection: sa.Connection, table_id: int) -> list[tuple[int, str]]:
-    """(spec id, partition key) of each partition that has files, once for each type of files in it."""
-    return [
-        tuple(row) for row in connection.execute(sa.select(_c.spec_id, _c.partition_key).where(_c.table_id == table_id))
-    ]
+def partitions(connection: sa.Connection, table_id: int) -> list[tuple[int, str, int]]:
+    """(spec id, partition key, files) of each partition that has files, once for each type of files in it."""
+    return [tuple(row) for row in connection.execute(_PARTITIONS, {"table_id": table_id})]
 
 
 def insert(connection: sa.Connection, stats: TableStats) -> None:
