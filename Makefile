@@ -10,17 +10,7 @@ JARS := .cache/ivy/.fetched
 # Several pytest runs follow each other, so that the quick ones fail first. So many processes share the tests of each, and have
 # servers of their own; with WORKERS=0 there is one.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest
-SHARED := $(PYTEST) -n $(WORKERS) --dist worksteal
-
-# pytest counts a folder without tests as a failure; here it is only said.
-define suite
-	@if [ -n "$$(find $(1) -name 'test_*.py' 2>/dev/null | head -n 1)" ]; then \
-	  echo "$(2) $(1)"; $(2) $(1); \
-	else \
-	  echo "$(1): no tests"; \
-	fi
-endef
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tests start hundreds of Python processes; without compiled modules each takes twice as long to begin.
 unexport PYTHONDONTWRITEBYTECODE
@@ -67,16 +57,16 @@ test-wheel: $(INSTALLED) $(JARS)
 	$(BIN)/python tools/check_wheel.py
 
 test-unit: $(INSTALLED)
-	$(call suite,tests/unit,$(SHARED))
+	$(PYTEST) tests/unit
 
 test-contract: $(INSTALLED)
-	$(call suite,tests/contract,$(SHARED))
+	$(PYTEST) tests/contract
 
 test-integration: $(INSTALLED) $(JARS)
-	$(call suite,tests/integration,$(PYTEST))
+	$(PYTEST) tests/integration
 
 test-faults: $(INSTALLED) $(JARS)
-	$(call suite,tests/faults,$(SHARED))
+	$(PYTEST) tests/faults
 
 docs: $(INSTALLED)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
