@@ -158,7 +158,7 @@ class Pipeline:
                 raise unstorable() from error
 
     def _exchange(self, waiting: Sequence[Sent]) -> None:
-        first: Exception | None = None  # those of the statements behind it say only that it failed
+        first: BaseException | None = None  # those of the statements behind it say only that it failed
         try:
             with self._driver.pipeline():
                 try:
@@ -167,7 +167,9 @@ class Pipeline:
                 except (self._errors, *UNSTORABLE) as error:
                     first = error
         except self._errors as error:
-            first = first or error
+            # The driver says that the exchange cannot end, in place of what has interrupted it.
+            cause = error.__context__
+            first = first or (cause if cause is not None and not isinstance(cause, Exception) else error)
         if first is not None:
             raise first
 

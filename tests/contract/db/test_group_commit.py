@@ -374,6 +374,36 @@ class Interrupted(BaseException):
     pass
 
 
+@pytest.mark.on("postgresql")
+def test_what_interrupts_an_exchange_with_the_server_is_raised(registry: Registry) -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def is_asleep() -> bool:
+        known = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(3)'"
+        with registry.database.read() as connection:  # a transaction sees what it saw first
+            return bool(connection.exec_driver_sql(known).scalar_one())
+
+    def interrupt() -> None:
+        until(is_asleep)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    def raise_it(*_: object) -> None:
+        raise Interrupted
+
+    old = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            interrupting = pool.submit(interrupt)
+            with pytest.raises(Interrupted), registry.database.transaction() as connection:
+                connection.exec_driver_sql("SELECT pg_sleep(3)")
+            interrupting.result()
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    with registry.database.transaction() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+
+
 @pytest.mark.parametrize("place", ["leader", "follower"])
 def test_a_thread_that_is_interrupted_while_it_waits_holds_up_nobody(registry: Registry, place: str) -> None:
     table = make_table(registry)
