@@ -1,4 +1,4 @@
-"""Records the statements that run in a block, and reads from their plans which tables they scan from end to end."""
+"""Reads from a statement's plan which tables it goes through from end to end, which indexes it uses, and whether it sorts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
-import sqlalchemy as sa
 
 from lakeward.db import schema
 from lakeward.db.database import Database
@@ -17,108 +16,70 @@ from lakeward.db.database import Database
 LAST_RESORTS = ("enable_seqscan", "enable_mergejoin", "enable_hashjoin")
 
 
-@contextmanager
-def explaining(database: Database) -> Iterator[set[str]]:
-    """Explain every statement of the block before it runs. Yields a set that fills with 'table: statement' per scan."""
-    found: set[str] = set()
+class Plan(NamedTuple):
+    scans: set[str]  # of the registry's tables; by an index that is read whole, too
+    indexes: set[str]
+    sorts: bool  # what it finds: an index would give it in order
 
-    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
-        scans = _sqlite_scans if database.is_sqlite else _postgresql_scans
-        text = re.sub(r"\s+", " ", statement)
-        found.update(f"{table}: {text}" for table in scans(connection, statement, parameters))
 
-    with _before_each(database, note):
-        yield found
+Explain = Callable[[str, Any], Plan]
 
 
 @contextmanager
-def recording_indexes(database: Database) -> Iterator[set[str]]:
-    """Yields a set that fills with the names of the indexes that the statements of the block would read."""
-    used: set[str] = set()
-
-    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
-        if database.is_sqlite:
-            used.update(re.findall(r"INDEX (\w+)", " ".join(_sqlite_steps(connection, statement, parameters))))
-        else:
-            used.update(
-                re.findall(r'"Index Name": "(\w+)"', json.dumps(_postgresql_plan(connection, statement, parameters)))
-            )
-
-    with _before_each(database, note):
-        yield used
+def explaining(database: Database) -> Iterator[Explain]:
+    """Yields what gives the plan of a statement of the driver's, with its parameters; nothing is executed."""
+    with database.engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        connection.detach()  # what is set on it is nobody else's
+        yield _sqlite(driver) if database.is_sqlite else _postgresql(driver)
 
 
-@contextmanager
-def recording_sorts(database: Database) -> Iterator[set[str]]:
-    """Yields a set that fills with the statements of the block that sort what they find: an index would give it in order."""
-    sorting: set[str] = set()
+def _sqlite(driver: Any) -> Explain:
+    def explain(text: str, parameters: Any) -> Plan:
+        steps = [str(row[3]) for row in driver.execute(f"EXPLAIN QUERY PLAN {text}", parameters or ())]
+        scanned = {match[1] for step in steps if (match := re.match(r"SCAN (\w+)", step))}
+        return Plan(
+            scanned & set(schema.metadata.tables),
+            set(re.findall(r"INDEX (\w+)", " ".join(steps))),
+            any("TEMP B-TREE FOR ORDER BY" in step for step in steps),
+        )
 
-    def note(connection: sa.Connection, statement: str, parameters: Any) -> None:
-        if database.is_sqlite:
-            steps = " ".join(_sqlite_steps(connection, statement, parameters))
-            found = "TEMP B-TREE FOR ORDER BY" in steps
-        else:
-            found = '"Node Type": "Sort"' in json.dumps(_postgresql_plan(connection, statement, parameters))
-        if found:
-            sorting.add(statement)
-
-    with _before_each(database, note):
-        yield sorting
+    return explain
 
 
-@contextmanager
-def _before_each(database: Database, note: Callable[[sa.Connection, str, Any], None]) -> Iterator[None]:
-    def listen(connection: sa.Connection, _: Any, statement: str, parameters: Any, __: Any, many: bool) -> None:
-        if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement):
-            note(connection, statement, parameters[0] if many else parameters)
-
-    sa.event.listen(database.engine, "before_cursor_execute", listen)
-    try:
-        yield
-    finally:
-        sa.event.remove(database.engine, "before_cursor_execute", listen)
-
-
-def _sqlite_steps(connection: sa.Connection, statement: str, parameters: Any) -> list[str]:
-    driver: Any = connection.connection.driver_connection
-    return [row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)]
-
-
-def _sqlite_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
-    # A scan by an index reads all of it, too.
-    steps = _sqlite_steps(connection, statement, parameters)
-    names = {match[1] for step in steps if (match := re.match(r"SCAN (\w+)", step))}
-    return names & set(schema.metadata.tables)
-
-
-def _postgresql_plan(connection: sa.Connection, statement: str, parameters: Any) -> dict[str, Any]:
-    driver: Any = connection.connection.driver_connection
+def _postgresql(driver: Any) -> Explain:
     # With these as the last resort, one that is left means that no index serves: small tables are scanned, and joined
     # whole, because they are small.
-    with driver.transaction(), psycopg.ClientCursor(driver) as cursor:
-        for way in LAST_RESORTS:
-            cursor.execute(f"SET LOCAL {way} = off")
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
-        answer = cursor.fetchone()
-        for way in LAST_RESORTS:
-            cursor.execute(f"SET LOCAL {way} = on")
-    assert answer is not None
-    # Documents come as text on these connections.
-    plan = json.loads(answer[0]) if isinstance(answer[0], str) else answer[0]
-    root: dict[str, Any] = plan[0]["Plan"]
-    return root
+    for way in LAST_RESORTS:
+        driver.execute(f"SET {way} = off")
+
+    def explain(text: str, parameters: Any) -> Plan:
+        with driver.transaction(), psycopg.ClientCursor(driver) as cursor:
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {text}", parameters)
+            answer = cursor.fetchone()
+        assert answer is not None
+        # Documents come as text on these connections.
+        plan = json.loads(answer[0]) if isinstance(answer[0], str) else answer[0]
+        steps = list(_steps(plan[0]["Plan"], ""))
+        return Plan(
+            {table for step, table in steps if _is_scan(step)} & set(schema.metadata.tables),
+            {step["Index Name"] for step, _ in steps if "Index Name" in step},
+            any(step["Node Type"] == "Sort" for step, _ in steps),
+        )
+
+    return explain
 
 
-def _postgresql_scans(connection: sa.Connection, statement: str, parameters: Any) -> set[str]:
-    return set(_scans(_postgresql_plan(connection, statement, parameters)))
-
-
-def _scans(node: dict[str, Any]) -> Iterator[str]:
-    kind = node["Node Type"]
-    whole_index = kind in ("Index Scan", "Index Only Scan") and "Index Cond" not in node
-    if kind == "Seq Scan" or whole_index:
-        yield node["Relation Name"]
-    if kind == "Bitmap Index Scan" and "Index Cond" not in node:
-        yield node["Index Name"]
+def _steps(node: dict[str, Any], table: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each step of a plan, with the table that it reads: what looks into an index alone does not say so itself."""
+    table = node.get("Relation Name", table)
+    yield node, table
     for child in node.get("Plans", ()):
-        yield from _scans(child)
+        yield from _steps(child, table)
+
+
+def _is_scan(step: dict[str, Any]) -> bool:
+    kind = step["Node Type"]
+    return kind == "Seq Scan" or (
+        kind in ("Index Scan", "Index Only Scan", "Bitmap Index Scan") and "Index Cond" not in step
+    )

@@ -672,6 +672,7 @@ def test_a_batch_none_of_whose_rows_fitted_has_not_spent_its_key(lake: Lake) -> 
     assert_nothing_left_over(lake, NAME)
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_the_last_broken_row_of_a_batch_that_is_mended_resolves_its_letters(lake: Lake) -> None:
     table(lake)
     lake.append(NAME, [{"id": "a"}], batch=("s", "1"))

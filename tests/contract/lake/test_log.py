@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from lakeward import Lake, MetadataStore, TopicConfig
 from lakeward.db import dialect
 from lakeward.errors import (
+    CommitUnknown,
     ConsumerGroupNotFound,
     DataLoss,
     FileRefused,
@@ -163,6 +164,41 @@ def test_an_append_under_a_key_happens_once(lake: Lake) -> None:
     for wrong in (("p", -1), ("", 1), ("p", "1"), "p", ("p", 1 << 63)):
         with pytest.raises(InvalidInput, match="producer"):
             lake.log.append("orders", numbered(1), producer=wrong)  # type: ignore[arg-type]
+
+
+def test_an_append_whose_commit_s_answer_is_lost_has_happened_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.log.append("orders", numbered(5))
+    commits = lake.registry.group_commit
+    commit = commits.commit
+
+    def losing(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(commits, "commit", commit)
+        commit(*given, **options)
+        raise CommitUnknown("the connection broke in COMMIT")
+
+    def written() -> Iterator[dict[str, Any]]:
+        yield from numbered(10)
+        monkeypatch.setattr(commits, "commit", losing)  # the next commit is the registration's
+
+    monkeypatch.setattr(intents, "SETTLE_WAIT_SECONDS", 0)
+    made = lake.log.append("orders", written())
+    assert commits.commit == commit  # it was lost
+    assert (made.records, made.replayed, sum(each.end_offset - each.base_offset + 1 for each in made.segments)) == (
+        10,
+        False,
+        10,
+    )
+    assert sum(len(found) for found in values(lake).values()) == 15
+    assert rows_of(lake.registry, "pending_writes") == []
+
+
+def test_the_segments_of_a_topic_are_counted_and_their_bytes(lake: Lake) -> None:
+    MetadataStore(lake).create_topic(TopicConfig("other", 1))
+    topic, other = (topics.load(lake.registry, name) for name in ("orders", "other"))
+    made = [lake.log.append("orders", numbered(count)) for count in (1, 20)]
+    number = sum(len(each.segments) for each in made)
+    assert segments_registry.count(lake.registry, topic) == (number, sum(each.bytes for each in made))
+    assert segments_registry.count(lake.registry, other) == (0, 0)
 
 
 def test_what_does_not_fit_is_refused_and_leaves_nothing(lake: Lake) -> None:

@@ -66,6 +66,7 @@ def ids(lake: Lake) -> list[int]:
     return sorted(lake.scan(NAME).read_all()["id"].to_pylist())
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_what_a_lost_task_has_left_is_deleted_after_a_lease_and_once_more_a_day_sweeps_later(lake: Lake) -> None:
     intent = append(lake)
     assert lake.recover() == recovery.RecoveryResult()

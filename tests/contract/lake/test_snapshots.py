@@ -122,6 +122,7 @@ def test_a_file_that_cannot_be_committed_is_set_aside_and_the_rest_is_served(lak
     assert lake.flush(NAME).rejected == 0
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_a_file_that_was_set_aside_is_tried_again_or_retired_on_request(lake: Lake) -> None:
     table = make_table(lake, NAME, partition_by=["name"])
     lake.append(NAME, ROWS)
@@ -147,6 +148,7 @@ def test_a_file_that_was_set_aside_is_tried_again_or_retired_on_request(lake: La
     assert lake.audit(NAME).findings == []
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_a_file_of_format_version_3_knows_the_id_of_its_first_row(lake: Lake) -> None:
     make_table(lake, NAME, partition_by=["name"], format_version=3)
     lake.append(NAME, ROWS)
@@ -225,6 +227,7 @@ def test_metadata_stays_small_and_what_it_drops_goes_through_quarantine(made_url
         assert_nothing_left_over(lake, NAME)
 
 
+@pytest.mark.on("sqlite", "postgresql")
 def test_the_write_path_has_its_names(lake: Lake) -> None:
     make_table(lake, NAME)
     manager = StorageManager(lake)

@@ -276,7 +276,10 @@ def test_a_source_record_that_fails_again_is_the_same_row_as_it_failed_last(regi
     assert add(registry, source_record_id="7").error_count == 3
     for _ in range(2):
         add(registry)
-    assert len(rows_of(registry, "dead_letter_queue")) == 3
+    dead_letters.add(registry, "shop", "other", OperationType.INSERT, {"id": 1}, source_record_id="7")
+    assert len(rows_of(registry, "dead_letter_queue")) == 4
+    found = dead_letters.list_dead_letters(registry, schema_name="shop", table_name="orders", source_record_id="7")
+    assert [each.id for each in found] == [first.id]
 
 
 def test_no_two_workers_get_one_record(registry: Registry) -> None:
