@@ -24,7 +24,7 @@ from lakeward.ops.records.operations import SyncMode
 from lakeward.registry import leases
 from lakeward.registry.sql import leases as lease_store
 from lakeward.storage.engines import engine_for
-from tests.contract.db import rows
+from tests.contract.db import processes, rows
 from tests.support.lakes import make_table, open_lake
 from tests.support.s3 import S3
 
@@ -181,6 +181,31 @@ def _append_or_be_refused(inherited: Lake, url: str, folder: Path, _: int) -> No
     # SQLite may be in use just then, for longer than a fork waits.
     with contextlib.suppress(ForkedProcess) if url.startswith("sqlite") else contextlib.nullcontext():
         _append(inherited, url, folder, 1)
+
+
+@pytest.mark.on("sqlite")
+def test_what_a_fork_closes_is_in_use_by_no_thread(made_url: str, tmp_path: Path) -> None:
+    """Before a fork the connections of look-ups are closed; one that a thread uses at that moment would end the process."""
+    processes.expect_success(processes.start(_look_up_and_close, [(made_url, tmp_path)]))
+
+
+def _look_up_and_close(url: str, folder: Path) -> None:
+    with open_lake(url, folder) as lake:
+        make_table(lake, NAME)
+        stop = threading.Event()
+
+        def look() -> None:
+            while not stop.is_set():
+                lake.table(NAME)
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200_000):
+            lake.registry.database.lookups.close_idle()
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_child_that_is_forked_in_a_transaction_neither_commits_it_nor_ends_it(lake: Lake) -> None:

@@ -562,13 +562,19 @@ def _before_fork() -> None:
     _parent = os.getpid()
     files = {database.file.path for database in _databases if database.file is not None}
     deadline = time.monotonic() + FORK_WAIT_S
-    while files:
+    while True:
         for database in list(_databases):
             if database.file is not None:
                 database.close_idle()
+        sqlite_file.opening.lock.acquire()  # until the child is there
         if not sqlite_file.open_of(files) or time.monotonic() > deadline:
             return
+        sqlite_file.opening.lock.release()
         time.sleep(0.001)
+
+
+def _after_fork_in_parent() -> None:
+    sqlite_file.opening.lock.release()
 
 
 def _after_fork_in_child() -> None:
@@ -577,7 +583,7 @@ def _after_fork_in_child() -> None:
         database.forked(_parent)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------

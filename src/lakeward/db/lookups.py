@@ -25,6 +25,8 @@ _SNAPSHOT = b"SELECT pg_current_snapshot()"
 # Every look-up has its index. Statistics of tables that fill and empty all the time, such as the feed, say otherwise.
 _BY_INDEX = "SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off"
 
+CLOSE_WAIT_S = 1.0  # for a look-up under way, when all is closed
+
 
 class _NoneLeft(Exception):
     """This thread gets no connection of its own."""
@@ -37,10 +39,20 @@ class _Own:
         self.connection = connection
         self.versions = connection.cursor()  # asks for the version, again and again
         self.version = -1
-        self.is_busy = False
+        self.lock = threading.Lock()  # is held while the connection is used or closed: SQLite bears no two at once
         self.is_closed = False
         self.memory: dict[Any, Any] = {}
         self._pid = os.getpid()
+
+    def close(self, wait: float) -> None:
+        """Close the connection, unless it is used for longer than so many seconds. Who asks it after that takes the way of all
+        other reads."""
+        if self.lock.acquire(timeout=wait):
+            try:
+                self.is_closed = True
+                self.connection.close()
+            finally:
+                self.lock.release()
 
     def __del__(self) -> None:
         if self._pid == os.getpid():
@@ -117,20 +129,19 @@ class Lookups:
             own = self._own()
             if database.file is not None:
                 database.file.check()
-            own.is_busy = True
             ready = prepared.ready(database.engine.dialect, parameters)
-            if database.is_sqlite:
-                cursor = own.connection.execute(ready.text, ready.values(parameters))
-            else:
-                cursor = own.connection.execute(ready.text, ready.named(parameters), prepare=True)
-            found = [None if row is None else ready.record(row) for row in fetch(cursor)]
+            with own.lock:
+                if database.is_sqlite:
+                    cursor = own.connection.execute(ready.text, ready.values(parameters))
+                else:
+                    cursor = own.connection.execute(ready.text, ready.named(parameters), prepare=True)
+                found = [None if row is None else ready.record(row) for row in fetch(cursor)]
         except (*UNSTORABLE, self._driver.DataError) as error:
             self._drop()
             raise unstorable() from error
         except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
-        own.is_busy = False
         return found
 
     def memory(self) -> dict[Any, Any] | None:
@@ -143,12 +154,11 @@ class Lookups:
             return None
         try:  # as `version` does, and written out: this is the way of the quickest look-ups, which would feel the call
             own = self._own()
-            own.is_busy = True
-            (version,) = own.versions.execute("PRAGMA data_version").fetchone()
+            with own.lock:
+                (version,) = own.versions.execute("PRAGMA data_version").fetchone()
         except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
-        own.is_busy = False
         if version != own.version:
             own.memory.clear()
             own.version = version
@@ -167,12 +177,11 @@ class Lookups:
             self._database.file.check()
         try:
             own = self._own()
-            if self._is_file:
-                own.is_busy = True
-                (version,) = own.versions.execute("PRAGMA data_version").fetchone()
-                own.is_busy = False
-                return int(version)
-            result = own.connection.pgconn.exec_(_SNAPSHOT)
+            with own.lock:
+                if self._is_file:
+                    (version,) = own.versions.execute("PRAGMA data_version").fetchone()
+                    return int(version)
+                result = own.connection.pgconn.exec_(_SNAPSHOT)
         except (self._driver.Error, _NoneLeft):
             self._drop()
             return None
@@ -187,16 +196,14 @@ class Lookups:
             self._all.clear()
         self._threads = threading.local()
         for own in held:
-            own.connection.close()
+            own.close(wait=CLOSE_WAIT_S)
 
     def close_idle(self) -> None:
         """Close what no thread uses at this moment; each opens another when it needs one."""
         with self._lock:
             held = list(self._all)
         for own in held:
-            if not own.is_busy:  # what begins to use it meanwhile fails, and takes the way of all other reads
-                own.is_closed = True
-                own.connection.close()
+            own.close(wait=0)
 
     def forget(self) -> None:
         """In a forked child: the parent's connections are neither used nor closed."""
@@ -254,4 +261,4 @@ class Lookups:
         own: _Own | None = getattr(self._threads, "own", None)
         if own is not None:
             self._threads.own = None
-            own.connection.close()
+            own.close(wait=CLOSE_WAIT_S)

@@ -108,7 +108,8 @@ class SQLiteFile:
             self.check()
             before = self._opened or identity(self.path)
             # Makes the file where there is none.
-            connection: sqlite3.Connection = sqlite3.connect(self.path, **SQLITE_ARGUMENTS)
+            with opening.lock:
+                connection: sqlite3.Connection = sqlite3.connect(self.path, **SQLITE_ARGUMENTS)
             after = identity(self.path)
             if after is not None and before in (None, after):
                 break
@@ -264,6 +265,16 @@ def _descriptor_of(wanted: Identity | None) -> int:
 _inherited: frozenset[Identity] = frozenset()
 
 
+class _Opening:
+    """Is held while a file is opened, and while a process forks: SQLite's own lock would be held in the child for ever."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+opening = _Opening()
+
+
 def open_of(paths: Iterable[str]) -> frozenset[Identity]:
     """Which of these files the process has open, by whatever descriptor."""
     wanted = frozenset(found for path in paths if (found := identity(path)) is not None)
@@ -282,6 +293,7 @@ def open_of(paths: Iterable[str]) -> frozenset[Identity]:
 def refuse_from_now_on(paths: Iterable[str]) -> None:
     """In a forked child: those of these files that are open cannot be used by it."""
     global _inherited
+    opening.lock = threading.Lock()
     _inherited |= open_of(paths)
 
 
