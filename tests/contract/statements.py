@@ -91,8 +91,18 @@ def _note(database: str, text: Any, parameters: Any) -> None:
         return
     found = _noted.get((database, text))
     if found is None:
-        found = _noted[database, text] = Statement(database, text, _plain(parameters))
+        plain = _plain(parameters)
+        if _is_refused(plain):
+            return
+        found = _noted[database, text] = Statement(database, text, plain)
     found.functions.update(functions)
+
+
+def _is_refused(value: Any) -> bool:
+    """Whether a driver refuses a parameter, or one in it, as no text: what is never executed has no plan."""
+    if isinstance(value, (dict, list)):
+        return any(map(_is_refused, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and ("\0" in value or value != value.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _plain(value: Any) -> Any:
