@@ -13,6 +13,7 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
 
 from lakeward.arrow.keys import NANS, NULLS, VALUES, Answers, Column, key_range, prefix_range
+from lakeward.iceberg.schemas import type_of
 
 _PERHAPS = np.True_
 
@@ -49,7 +50,7 @@ class _Judge(BoundBooleanExpressionVisitor[Any]):
         if found is None:
             return _PERHAPS
         try:
-            low, high = key_range(str(term.ref().field.field_type).replace(" ", ""), value)
+            low, high = key_range(type_of(term.ref().field.field_type), value)
         except (ValueError, TypeError):
             return _PERHAPS
         return (found.lower <= high if below else _PERHAPS) & (found.upper >= low if above else _PERHAPS)
@@ -58,7 +59,7 @@ class _Judge(BoundBooleanExpressionVisitor[Any]):
         found = self._column(term)
         if found is None:
             return _PERHAPS
-        type_ = str(term.ref().field.field_type).replace(" ", "")
+        type_ = type_of(term.ref().field.field_type)
         try:
             keys = np.unique(np.array([key for value in literals for key in key_range(type_, value)], np.int64))
         except (ValueError, TypeError):

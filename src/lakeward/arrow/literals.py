@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 
 from lakeward.arrow import accepted
 from lakeward.errors import ColumnNotFound, FileRefused, InvalidFilter
+from lakeward.iceberg.schemas import type_of
 
 _EXACT = Context(prec=200)
 _LARGEST_FLOAT = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
@@ -128,7 +129,7 @@ def _of_type(literal: values.Literal[Any], type_: Any, name: str) -> values.Lite
                 text
             ):
                 text += "T00:00Z"  # a date alone is its first moment, in UTC
-            (raw,) = accepted.raw_values([text], str(type_).replace(" ", ""), written=True)
+            (raw,) = accepted.raw_values([text], type_of(type_), written=True)
             return _LITERALS[type(type_)](raw)
         if isinstance(literal, (values.LongLiteral, values.DecimalLiteral)):
             raise _wrong(literal, type_, name)  # PyIceberg would take days or microseconds since 1970

@@ -28,7 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from lakeward.arrow import coarse, splitting, statistics
-from lakeward.arrow.filters import BoundFilter, Filter, bind_filter
+from lakeward.arrow.filters import BoundFilter
 from lakeward.arrow.keys import Answers, Column, column, value_column
 from lakeward.arrow.splitting import Term
 from lakeward.arrow.statistics import Leaf
@@ -36,25 +36,6 @@ from lakeward.arrow.target import arrow_schema
 from lakeward.iceberg import arrow, schemas, transforms
 from lakeward.tables.records.files import FileStatistics, PartitionValues, partition_key, partition_values
 from lakeward.tables.records.tables import Document
-
-
-def may_match(
-    file: FileStatistics,
-    row_count: int,
-    partition: PartitionValues,
-    spec: Document,
-    schema: Document,
-    filter: Filter,
-) -> bool:
-    """Whether a file may hold rows that the filter keeps. For many files make one `Pruner`."""
-    return Pruner(bind_filter(filter, schema), {spec["spec-id"]: spec}).may_match(
-        file, row_count, partition, spec["spec-id"]
-    )
-
-
-def row_groups(footer: pq.FileMetaData, schema: Document, filter: Filter) -> list[int]:
-    """The row groups of a file that may hold rows that the filter keeps, by the file's footer."""
-    return Pruner(bind_filter(filter, schema), {}).row_groups(footer)
 
 
 class Pruner:

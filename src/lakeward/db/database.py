@@ -566,15 +566,15 @@ def _before_fork() -> None:
         for database in list(_databases):
             if database.file is not None:
                 database.close_idle()
-        sqlite_file.opening.lock.acquire()  # until the child is there
+        sqlite_file.opening.acquire()  # until the child is there
         if not sqlite_file.open_of(files) or time.monotonic() > deadline:
             return
-        sqlite_file.opening.lock.release()
+        sqlite_file.opening.release()
         time.sleep(0.001)
 
 
 def _after_fork_in_parent() -> None:
-    sqlite_file.opening.lock.release()
+    sqlite_file.opening.release()
 
 
 def _after_fork_in_child() -> None:

@@ -108,7 +108,7 @@ class SQLiteFile:
             self.check()
             before = self._opened or identity(self.path)
             # Makes the file where there is none.
-            with opening.lock:
+            with opening:
                 connection: sqlite3.Connection = sqlite3.connect(self.path, **SQLITE_ARGUMENTS)
             after = identity(self.path)
             if after is not None and before in (None, after):
@@ -265,14 +265,8 @@ def _descriptor_of(wanted: Identity | None) -> int:
 _inherited: frozenset[Identity] = frozenset()
 
 
-class _Opening:
-    """Is held while a file is opened, and while a process forks: SQLite's own lock would be held in the child for ever."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-opening = _Opening()
+# Is held while a file is opened, and while a process forks: SQLite's own lock would be held in the child for ever.
+opening = threading.Lock()
 
 
 def open_of(paths: Iterable[str]) -> frozenset[Identity]:
@@ -292,8 +286,8 @@ def open_of(paths: Iterable[str]) -> frozenset[Identity]:
 
 def refuse_from_now_on(paths: Iterable[str]) -> None:
     """In a forked child: those of these files that are open cannot be used by it."""
-    global _inherited
-    opening.lock = threading.Lock()
+    global _inherited, opening
+    opening = threading.Lock()
     _inherited |= open_of(paths)
 
 

@@ -15,9 +15,10 @@ from lakeward.tables.records.tables import Document
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
+    from pyiceberg.types import IcebergType
 
 __all__ = [
-    "Column", "TypeDocument", "columns", "parse_type", "same_schema", "schema_from", "to_arrow", "to_pyiceberg", "with_schema_id",
+    "Column", "TypeDocument", "columns", "parse_type", "same_schema", "schema_from", "to_arrow", "to_pyiceberg", "type_of", "with_schema_id",
 ]  # fmt: skip
 
 
@@ -127,6 +128,11 @@ def to_arrow(schema: Document) -> pa.Schema:
         InvalidSchema: a column's type has no Arrow type.
     """
     return pa.schema([arrow.to_arrow_field(f) for f in schema["fields"]])
+
+
+def type_of(type_: IcebergType) -> str:
+    """A primitive type of pyiceberg's, as a schema's document has it."""
+    return str(type_).replace(" ", "")
 
 
 def to_pyiceberg(schema: Document) -> Schema:

@@ -44,27 +44,32 @@ def wanted_files(
         PagesMissed: pages are to be made first, unless the caller can do `without_pages`.
     """
     pruner = reader.pruner
-    field_ids = None if pruner is None else pruner.field_ids
-    if pruner is None or field_ids is None:
+    chosen = None if pruner is None else _chosen(connection, table_id, pruner, without_pages)
+    if pruner is None or chosen is None:
         yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
         return
-    counted = stats.partitions(connection, table_id)
-    partitions = sorted({(spec_id, key) for spec_id, key, _ in counted})
-    is_small = sum(count for _, _, count in counted) <= SMALL
-    kept = partitions if is_small else _kept(partitions, pruner)
-    if is_small or (len(kept) == len(partitions) and not field_ids):
-        yield from filter(reader.wants, files.live_in_pages(connection, table_id, AT_ONCE))
-        return
-    if len(kept) == len(partitions):
-        chosen = set(_by_columns(connection, table_id, pruner, field_ids, without_pages))
-    else:
-        chosen = _inside(connection, table_id, kept)
-        if field_ids and len(chosen) > FEW:
-            chosen.intersection_update(_by_columns(connection, table_id, pruner, field_ids, without_pages))
     for part in batched(sorted(chosen), AT_ONCE):
         rows = sorted(files.live_by_ids(connection, table_id, part), key=lambda file: file.file_id)
         answers = pruner.files_may_match([file.statistics for file in rows])
         yield from (file for file, may_match in zip(rows, answers, strict=True) if may_match and reader.wants(file))
+
+
+def _chosen(connection: sa.Connection, table_id: int, pruner: Pruner, without_pages: bool) -> set[int] | None:
+    """The files that neither partitions nor pages rule out; None where all are to be judged by their rows."""
+    field_ids = pruner.field_ids
+    if field_ids is None:
+        return None
+    counted = stats.partitions(connection, table_id)
+    if sum(count for _, _, count in counted) <= SMALL:
+        return None
+    partitions = sorted({(spec_id, key) for spec_id, key, _ in counted})
+    kept = _kept(partitions, pruner)
+    if len(kept) == len(partitions):
+        return set(_by_columns(connection, table_id, pruner, field_ids, without_pages)) if field_ids else None
+    chosen = _inside(connection, table_id, kept)
+    if field_ids and len(chosen) > FEW:
+        chosen.intersection_update(_by_columns(connection, table_id, pruner, field_ids, without_pages))
+    return chosen
 
 
 def _kept(partitions: list[tuple[int, str]], pruner: Pruner) -> list[tuple[int, str]]:

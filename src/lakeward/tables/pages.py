@@ -1,8 +1,8 @@
 """Pages of files' bounds: what a filter judges in place of a row a file.
 
 A page holds the columns of some thousand files, as keys (arrow/keys.py). It is made once, of files that are all registered, behind
-the registrations: by a flush, which has the files' rows in hand, or by a scan that misses it. Files that leave the table stay in their page until all
-pages are made anew. The files of a table have ascending ids, given under the lock of the table's row: who sees one sees all before
+the registrations: by a flush, which has the files' rows in hand, or by a scan that misses it. Files that leave the table stay in
+their page until all pages are made anew. The files of a table have ascending ids, given under the lock of the table's row: who sees one sees all before
 it that there will ever be, but for those that a rollback brings back, which takes the pages away that lack them.
 """
 

@@ -129,7 +129,8 @@ class _Write(NamedTuple):
         What it has to know is sent first, and its answers are read together (db/pipeline.py); then come the changes.
         """
         registry, table, intent, batch = self.registry, self.table, self.intent, self.batch
-        known = Known.send(connection, registry, table, self.files)
+        # What is removed changes the statistics: those are asked for behind it.
+        known = Known.send(connection, registry, table, self.files) if self.removing is None else None
         applied = None if batch is None else _Applied.send(connection, table, batch)
         taken = intents.send_take(connection, intent)
         now = clock()
@@ -140,10 +141,8 @@ class _Write(NamedTuple):
         result = self.result()
         if batch is not None and applied is not None:
             _apply_batch(connection, table, batch, result, now, applied)
-        removed = 0
-        if self.removing is not None:
-            removed = self.removing(connection, now)
-            known = Known.send(connection, registry, table, self.files)
+        removed = 0 if self.removing is None else self.removing(connection, now)
+        known = known or Known.send(connection, registry, table, self.files)
         run_id = None if self.run is None else self.run.count(connection, self.counts(removed), now)
         if self.letters or self.repairs or before is not None:
             self.keep_letters(

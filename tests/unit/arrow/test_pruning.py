@@ -18,14 +18,33 @@ from hypothesis import strategies as st
 from lakeward.arrow import file_writer
 from lakeward.arrow.coerce import coerce
 from lakeward.arrow.filters import Filter, bind_filter, parse_filter
-from lakeward.arrow.pruning import Pruner, may_match, row_groups
+from lakeward.arrow.pruning import Pruner
 from lakeward.arrow.target import TableTarget
 from lakeward.arrow.write import write_arrow
 from lakeward.iceberg import schemas
 from lakeward.storage.parquet_footers import decode_footer
-from lakeward.tables.records.files import FileStatistics
+from lakeward.tables.records.files import FileStatistics, PartitionValues
 from lakeward.tables.records.tables import Document
 from tests.unit.arrow.targets import schema_of, spec_of, target_for
+
+
+def may_match(
+    file: FileStatistics,
+    row_count: int,
+    partition: PartitionValues,
+    spec: Document,
+    schema: Document,
+    filter: Filter,
+) -> bool:
+    """Whether a file may hold rows that the filter keeps."""
+    return Pruner(bind_filter(filter, schema), {spec["spec-id"]: spec}).may_match(
+        file, row_count, partition, spec["spec-id"]
+    )
+
+
+def row_groups(footer: pq.FileMetaData, schema: Document, filter: Filter) -> list[int]:
+    """The row groups of a file that may hold rows that the filter keeps, by the file's footer."""
+    return Pruner(bind_filter(filter, schema), {}).row_groups(footer)
 
 
 def parsed(source: Any) -> Filter:
